@@ -19,7 +19,7 @@ use crate::model::time::Time;
 
 use super::authority::{OPERATOR, agent};
 
-/// Returns the message kinds that an origin may send; the first is its default.
+/// Returns the message kinds that an origin may send; the first is the default.
 pub const fn kinds(origin: OriginKind) -> &'static [MessageKind] {
     match origin {
         OriginKind::Operator => &[MessageKind::OperatorPrompt, MessageKind::Control],
@@ -68,9 +68,9 @@ pub const fn trigger_kind(kind: MessageKind) -> Option<TriggerKind> {
 /// Makes a message from a request. `Err`: reason of the refusal.
 ///
 /// A request from a turn or a task becomes an `internal_followup` of its agent, with one hop more
-/// than the message that the turn works on. A dropped file gets the origin that the policy names
-/// for dropped files, or another origin that the file names and that has no more authority. A
-/// dropped file of a user other than the owner gets that user as its origin.
+/// than the message that the turn works on. A file from another program gets the origin that the
+/// policy names for such files, or another origin that the file names and that has no more
+/// authority. A file of a user other than the owner gets that user as its origin.
 pub fn admit(
     agent: &AgentName,
     mut submission: Submission,
@@ -244,7 +244,7 @@ const fn rank(origin: OriginKind) -> u8 {
 }
 
 /// Returns the origin and the kind of a message that an agent sends: the agent itself, and a
-/// follow-up. Refuses any other, because an agent may repeat text of outsiders.
+/// follow-up. Refuses any other origin or kind, because an agent may repeat text of outsiders.
 fn of_agent(
     name: &AgentName,
     named: Option<Origin>,

@@ -14,7 +14,7 @@ use crate::model::wait::{Wait, WaitKind};
 /// Operator, as the origin that starts or stops an agent.
 pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// Returns the origin that an agent has when its turn, task or delegation starts or stops an agent.
+/// Returns the origin of a start or stop that a turn, task or delegation of agent `name` causes.
 pub fn agent(name: &AgentName) -> Origin {
     Origin { kind: OriginKind::System, id: Some(name.to_string()) }
 }

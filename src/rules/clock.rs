@@ -24,7 +24,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 /// Stored time that is too far in the future, and the time that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ahead {
-    /// Path of the field in its record, shown to people and in the ledger.
+    /// Path of this time's field in its record, shown to people and in the ledger.
     pub field: String,
     pub stored: Time,
     pub corrected: Time,
@@ -101,7 +101,7 @@ fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Time {
     match held.resource {
         Some(resource) if Resource::is_limit(resource) => now.after(DAY),
         Some(_) => longest,
-        // The turn, or `preempt --for`, may have named the time.
+        // A turn or `preempt --for` may name a resume time that is later than any retry delay.
         None if held.deferred.as_ref().is_none_or(|deferred| deferred.until.is_some()) => furthest,
         None => longest,
     }
@@ -133,15 +133,13 @@ pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
 }
 
-/// Time that a turn or a task gets after its timeout to be killed and settled, before its lease
-/// ends.
+/// Time in which a turn or task is killed and settled after its timeout, before its lease ends.
 pub const LEASE_MARGIN: Span = Span::from_secs(60);
 
 /// Lease of a turn or a task without a timeout, for machines that can't see its processes.
 pub const LEASE_WITHOUT_TIMEOUT: Span = DAY;
 
-/// Returns the end of a task's lease. After that time a supervisor in another state directory
-/// counts as dead.
+/// Returns the end of a task's lease; then a supervisor in another state directory counts as dead.
 pub fn task_lease_ends(task: &Task) -> Time {
     let begun = task.started_at.unwrap_or(task.created_at);
     begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)

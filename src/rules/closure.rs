@@ -31,7 +31,7 @@ pub struct ClosureFacts {
     pub terminal: Option<Terminal>,
     pub current_work: Option<WorkFact>,
     pub queued_work_runnable: bool,
-    /// Oldest open item other than the focus that is waiting.
+    /// Oldest waiting work item, except the current one.
     pub waiting_work: Option<WorkFact>,
     pub agent_waits: AgentWaits,
     pub active_tasks: usize,

@@ -12,7 +12,7 @@ use super::waits::satisfied;
 
 use ContinuationClass::{LivenessOnly, LocalContinuation, ResumeExpectedWait, ResumeOverride};
 
-/// Source of a trigger. A tick from the scheduler always starts a turn while its reason holds.
+/// Source of a message. A message of the scheduler always starts a turn while its reason holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TriggerSource {
     /// Message from an operator, a task, an outside system, a timer or a turn.
@@ -81,9 +81,9 @@ impl<'a> TurnTrigger<'a> {
         self.resource.is_none() && self.wait_id.is_none() && self.trigger_id.is_none()
     }
 
-    /// True if this comes from `source` of a wait: a whole origin (`webhook:github`), or a kind of
-    /// origin (`webhook`), which matches every origin of that kind. A hint comes from the source
-    /// that the hint names.
+    /// True if the message comes from `source` of a wait: a whole origin (`webhook:github`), or a
+    /// kind of origin (`webhook`), which matches every origin of that kind. A hint comes from the
+    /// source that the hint names.
     pub fn comes_from(&self, source: &str) -> bool {
         match self.source {
             TriggerSource::Said => meets(source, &self.origin.to_string()),
@@ -99,7 +99,7 @@ impl<'a> TurnTrigger<'a> {
         self.resource.is_some() && external.any(|wait| wait.resource.as_deref() == self.resource)
     }
 
-    /// True if the trigger is a task result whose task has not ended.
+    /// True if the trigger reports the state of a task that has not ended yet.
     pub fn is_progress(&self) -> bool {
         self.kind == TriggerKind::TaskResult && !self.is_terminal_result()
     }
@@ -111,17 +111,17 @@ impl<'a> TurnTrigger<'a> {
     }
 }
 
-/// True if `source` equals the named origin, or is its kind.
+/// True if `source` equals `named`, or is the kind of the origin `KIND:ID` in `named`.
 fn meets(source: &str, named: &str) -> bool {
     let is_of_kind = || named.split_once(':').is_some_and(|(kind, _)| kind == source);
     named == source || source.parse::<OriginKind>().is_ok() && is_of_kind()
 }
 
-/// Class of a continuation, and whether the trigger matches the reason for which the agent waits.
+/// Class of a continuation, and true if the trigger matches the reason for which the agent waits.
 type ContinuationVerdict = (ContinuationClass, bool);
 
-/// Returns the meaning of a trigger. `prior` is the closure before the trigger, `waits` are all
-/// open waits, `unmatched` is the policy for input that no row of the table matches.
+/// Derives the continuation of a trigger. `prior` is the closure before the trigger, `waits` are
+/// all open waits, `unmatched` is the policy for input that no row of the contract's table matches.
 pub fn resolve(
     prior: &Closure,
     trigger: &TurnTrigger<'_>,
@@ -155,8 +155,8 @@ pub fn resolve(
     }
 }
 
-/// Returns the verdict on a tick from the scheduler: run a turn, unless the wait that the tick is
-/// about has ended meanwhile.
+/// Returns the verdict on a message of the scheduler: run a turn, unless the message is about a
+/// wait that has ended meanwhile.
 fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> ContinuationVerdict {
     let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
     match tick {
@@ -165,7 +165,7 @@ fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Conti
     }
 }
 
-/// Applies the table for a prior closure of `waiting`; the first row that matches decides.
+/// Returns the verdict after a closure `waiting`: that of the contract's first row that matches.
 fn while_waiting(
     prior: &Closure,
     trigger: &TurnTrigger<'_>,

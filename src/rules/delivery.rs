@@ -1,5 +1,4 @@
-//! Conversion of a delivery through a trigger into a message or a wake hint (contract, semantics
-//! §13).
+//! Conversion of a trigger's delivery into a message or a wake hint (contract, semantics §13).
 
 use crate::model::id::MessageId;
 use crate::model::message::{AdmissionContext, Body, DeliverySurface, Message, WakeHint};
@@ -45,7 +44,7 @@ impl AdmittedDelivery {
     }
 }
 
-/// Maximum length of a sender's key, in bytes.
+/// Maximum length of a delivery's deduplication key, in bytes.
 pub const KEY_MAX: usize = 200;
 
 /// Admits a delivery through an active trigger. The result has the authority `integration_signal`

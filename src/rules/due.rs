@@ -17,8 +17,7 @@ use super::projection::project;
 use super::stall::notify_at;
 use super::work::{WaitsByItem, is_spent};
 
-/// Returns the earliest time at which a step has something to do. `None`: only an arrival can wake
-/// the agent.
+/// Returns the earliest time at which a step has work; `None`: only an arrival wakes the agent.
 pub fn next_due(records: &Records) -> Option<Time> {
     next_wake(records).into_iter().chain(notify_at(records)).min()
 }
@@ -26,7 +25,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
 /// Returns the earliest time at which a step has something to do other than report a stall.
 pub fn next_wake(records: &Records) -> Option<Time> {
     let state = &records.state;
-    // A limit is exceeded from one millisecond after it.
+    // A limit is exceeded from one millisecond after it, so a step before that would do nothing.
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     if state.moved.is_some() {
@@ -91,7 +90,7 @@ impl Overdue {
     }
 }
 
-/// Returns the agent's overdue work, if a step is due for longer than the policy allows.
+/// Returns the agent's overdue work, if a step has been due for longer than the policy allows.
 pub fn overdue(records: &Records, now: Time) -> Option<Overdue> {
     let after = records.policy.scheduler.overdue_after.unwrap_or(SchedulingPolicy::OVERDUE_AFTER).0?;
     longer_than(records, now, after)

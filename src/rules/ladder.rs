@@ -18,7 +18,7 @@ use DecisionKind::{
     WaitForExternalChange, WaitForOperator, WaitForResources, WaitForTask, WaitForTimer,
 };
 
-/// One rung of the ladder. The kind of its decision determines if the agent changes.
+/// One rule of the list that decides a step. The kind of its decision tells if the agent changes.
 pub struct Rung {
     /// Number of the rung in the contract, from 1.
     pub number: u8,
@@ -94,7 +94,7 @@ fn of_message(
     Decision { action, report: DecisionReport { message_id, work_item_id, task_id, continuation, ..report } }
 }
 
-/// Returns the decision for a gate that is closed; `None` if it is open.
+/// Returns the decision for an agent that is stopped or not started; `None` for any other.
 pub(super) fn closed(gate: Gate) -> Option<Decision> {
     match gate {
         Gate::Stopped => Some(decision(StepAction::Stay, Stop, "stopped")),
@@ -107,13 +107,13 @@ fn live_run(facts: &Projection) -> Option<Decision> {
     facts.live_run.map(|run_id| running(run_id, facts.away.as_ref()))
 }
 
-/// Returns the decision while a run is live. `away` is the place of the run, if it is elsewhere.
+/// Returns the decision while a run is live. `away`: other machine or state directory of the run.
 pub(super) fn running(run_id: Option<RunId>, away: Option<&Away>) -> Decision {
     let (reason, evidence) = match away {
         Some(Away::Directory { .. }) => {
             ("turn_elsewhere", away.iter().map(|away| format!("it runs {away}")).collect())
         }
-        // Another machine with this state directory sees the same records as this one.
+        // A run on another machine is reported like a run here, because both use the same records.
         Some(Away::Machine { .. }) | None => (Decision::TURN_IN_PROGRESS, Vec::new()),
     };
     let report = DecisionReport { run_id, evidence, ..DecisionReport::new(Noop, reason) };
@@ -141,8 +141,7 @@ fn held_may_go_on(facts: &Projection) -> Option<Decision> {
     Some(start_turn(held.cause.name(), held.message_id, held.about, &held.continuation))
 }
 
-/// Returns the decision for a held run that may not resume yet, or for a claim without a resource
-/// that it needs.
+/// Returns the decision for a held run that may not resume, or for a claim that lacks a resource.
 fn held_may_not(facts: &Projection) -> Option<Decision> {
     let hold = |message_id, continuation: &Continuation| {
         let shortage = facts.shortage.clone()?;
@@ -203,7 +202,7 @@ fn wake_hint(facts: &Projection) -> Option<Decision> {
     emit(Tick::WakeHint { key: hint.key.clone() })
 }
 
-/// True if an item is runnable, and has had its tick exactly if `ticked` is true.
+/// True if an item is runnable, and has caused a `system_tick` message exactly if `ticked` is true.
 fn is_runnable(work: &WorkFact, ticked: bool) -> bool {
     work.state == SchedulingState::Runnable && work.ticked == ticked
 }
@@ -264,8 +263,8 @@ fn work_waits(facts: &Projection) -> Option<Decision> {
     facts.current.iter().chain(&facts.queued).find_map(rests)
 }
 
-/// Returns the decision for a system wait of the agent or of the current item: emit one tick, then
-/// rest.
+/// Returns the decision for a `system` wait of the agent or of the current item: emit one
+/// `system_tick` message, then rest.
 fn system_wait(facts: &Projection) -> Option<Decision> {
     let waits = |work: &&WorkFact| work.state == SchedulingState::WaitingSystem;
     let own = facts.agent_waits.system;

@@ -39,7 +39,7 @@ pub fn left(state: &State, limits: &Limits, now: Time) -> Allowance {
     }
 }
 
-/// Returns the limit that prevents another turn; of several, the limit that is renewed last.
+/// Returns the limit that prevents another turn; of several limits, the one that is renewed last.
 pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     let [hour, day] = spent(state, now);
     let counted = |resource, used: u64, limit: Option<u64>, since: Time, length: Span| {
@@ -59,8 +59,8 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     ]
     .into_iter()
     .flatten()
-    // Without a time the limit is never renewed. Of limits that are renewed at one time, the first
-    // is kept.
+    // A limit that is never renewed counts as the last. The reversed order makes `max_by_key`
+    // return the first of several limits that are renewed at one time.
     .rev()
     .max_by_key(|shortage| (shortage.back_at.is_none(), shortage.back_at))
 }
@@ -78,7 +78,7 @@ pub fn dollars(sum: f64) -> f64 {
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
 }
 
-/// Returns the windows of the allowance: the length of each, and the usage in it.
+/// Returns the two windows of the allowance (hour and day): the length of each, and its usage.
 pub fn windows(spending: &mut Spending) -> [(Span, &mut Option<Spent>); 2] {
     [(HOUR, &mut spending.hour), (DAY, &mut spending.day)]
 }
@@ -92,7 +92,7 @@ pub fn start(length: Span, at: Time) -> Time {
 /// Counts a turn in the hour and the day in which it was claimed. A deferred or suspended turn is
 /// not counted, because it resumes later as part of the same attempt.
 ///
-/// A turn with a claim time in the future, from a fast clock, counts now.
+/// A claim time in the future, which a fast clock wrote, is taken as `now`.
 pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal: Terminal) {
     let claimed_at = claimed_at.min(now);
     if matches!(terminal, Terminal::Deferred | Terminal::Suspended) {
@@ -101,17 +101,17 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
     for (length, slot) in windows(spending) {
         let start = start(length, claimed_at);
         let spent = current(slot, start, now);
-        // If the turn ended in a later hour, the sum of its own hour is no longer stored.
+        // The usage of a past hour or day is no longer stored, so a turn from then is not counted.
         if spent.since == start {
             spent.turns = spent.turns.saturating_add(1);
         }
     }
 }
 
-/// Counts the usage that a turn reports, in the day of the report, however the turn ended.
+/// Adds a turn's reported usage to the hour and the day of the report, however the turn ended.
 pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     let tokens = usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0));
-    // A negative cost would increase the allowance.
+    // A negative cost would increase the allowance, so it counts as zero.
     let cost = usage.cost_usd.unwrap_or(0.0).max(0.0);
     for (length, slot) in windows(spending) {
         let spent = current(slot, start(length, now), now);
@@ -120,9 +120,9 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     }
 }
 
-/// Returns the sum of the window that starts at `start`, or of the stored window if it started
-/// later but not after `now`. A stored window in the future, which a wrong clock wrote, becomes the
-/// present window, so that its usage still counts.
+/// Returns the stored usage of an hour or day, after a reset to zero if it started before `start`.
+/// A stored start after `now`, which a wrong clock wrote, becomes `start`, so that the usage still
+/// counts.
 fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
     if spent.since > now {
@@ -134,7 +134,7 @@ fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     spent
 }
 
-/// Returns the usage in the hour and in the day that contain `now`, with the running turn.
+/// Returns the usage in the hour and in the day that contain `now`, including the running turn.
 fn spent(state: &State, now: Time) -> [Spent; 2] {
     windows(&mut state.spending.clone()).map(|(length, slot)| {
         let spent = current(slot, start(length, now), now);

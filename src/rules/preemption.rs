@@ -16,19 +16,19 @@ pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     protected_until(run, now).is_none().then_some(reason)
 }
 
-/// Returns the time until which open sections protect a run; `None` without protection.
+/// Returns the time until which open critical sections protect a run; `None` without protection.
 pub fn protected_until(run: &CurrentRun, now: Time) -> Option<Time> {
     run.sections.iter().map(|section| section.until).max().filter(|until| !is_over(*until, now))
 }
 
 /// Returns the time at which the processes of a run are killed if it is stopped now: the grace
-/// starts after the open section, which counts for `max_section` at most.
+/// starts after the critical section, which counts for `max_section` at most.
 pub fn kill_at(run: &CurrentRun, now: Time, max_section: Span, grace: Span) -> Time {
     protected_until(run, now).map_or(now, |until| until.min(now.after(max_section))).after(grace)
 }
 
 /// Returns the time after which a run that was asked to yield is forced to end: the end of the
-/// grace or of the last open section, whichever is later.
+/// grace or of the last critical section, whichever is later.
 pub fn force_at(run: &CurrentRun) -> Option<Time> {
     let request = run.preemption.as_ref()?;
     run.sections.iter().map(|section| section.until).chain([request.force_at]).max()

@@ -11,7 +11,7 @@ use crate::model::time::{Span, Time};
 /// urgent agent is as urgent as the most urgent agent.
 const AGING: Span = Span::from_secs(60);
 
-/// Position of an agent in the order; the smallest rank comes first.
+/// Urgency of an agent; of several agents, the one with the smallest rank is stepped first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     /// Priority of the agent, reduced by its waiting time; a smaller number is more urgent.
@@ -52,19 +52,19 @@ pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chan
 pub struct Occupying {
     pub agent: AgentName,
     pub run_id: RunId,
-    /// Priority in `agent.toml`. Waiting does not count here; otherwise two agents would take the
-    /// resource from each other again and again.
+    /// Priority in `agent.toml`, whatever the waiting time. If waiting counted, two agents would
+    /// take the resource from each other again and again.
     pub priority: i32,
     pub claimed_at: Time,
     /// Agent for which the turn was asked to release a resource.
     pub asked_by: Option<AgentName>,
-    /// True if the turn is about to release the resource, for any reason.
+    /// True if the turn is about to end, and so to release its resources, for any reason.
     pub leaves: bool,
 }
 
-/// Returns the turn that should release a resource to `agent`, which lacks it: of the turns that
-/// are less urgent by the margin, the least urgent, and among equals the latest. `None` if a turn
-/// was already asked for this agent.
+/// Returns the turn that should release a resource to `agent`, which lacks it: of the turns whose
+/// priority number is higher by `margin` or more, the least urgent, and among equals the latest.
+/// `None` if a turn was already asked for this agent.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,

@@ -22,7 +22,7 @@ use super::limits;
 use super::preemption::is_interjection;
 use super::work::{WaitsByItem, is_spent, scheduling_state, wait_kind};
 
-/// State of the agent's gate, which admits the agent to run.
+/// Permission for an agent to run: open unless the agent is stopped or was not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     NotStarted,
@@ -30,7 +30,7 @@ pub enum Gate {
     Stopped,
 }
 
-/// Backoff of a failed execution, or a recovery that was started and continues.
+/// Delay before a failed agent is recovered; over at once if a recovery was interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub until: Time,
@@ -62,7 +62,7 @@ pub struct QueuedMessage {
     pub continuation: Option<Continuation>,
 }
 
-/// Pending wake hint, and whether its key has already become a tick.
+/// Pending wake hint. `seen`: a step has already created a `system_tick` message for its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingHint {
     pub key: String,
@@ -75,19 +75,19 @@ pub struct WorkFact {
     pub id: WorkId,
     pub revision: u64,
     pub state: SchedulingState,
-    /// True if a tick was emitted for this revision, and no wake hint was taken in since.
+    /// True if this revision has caused a `system_tick` message, and no wake hint came since.
     pub ticked: bool,
     pub wait_id: Option<WaitId>,
     pub task_id: Option<TaskId>,
 }
 
-/// Facts that the rungs of the ladder read.
+/// Facts that the rules of a step's decision read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Projection {
     pub gate: Gate,
-    /// `Some` while a run is live; the inner value is its id, if known.
+    /// `Some` while a run is live; the inner value is the id of the run, if known.
     pub live_run: Option<Option<RunId>>,
-    /// Place of the live run, if it is on another machine or in another state directory.
+    /// Machine or state directory of the live run, if it is not this one.
     pub away: Option<Away>,
     pub backoff: Option<Backoff>,
     pub held: Option<HeldFact>,
@@ -96,13 +96,13 @@ pub struct Projection {
     pub message: Option<QueuedMessage>,
     pub hint: Option<PendingHint>,
     pub current: Option<WorkFact>,
-    /// Open items other than the focus, in order of creation.
+    /// Open work items except the current one, in order of creation.
     pub queued: Vec<WorkFact>,
     pub agent_waits: AgentWaits,
     pub awaited_task: Option<TaskId>,
-    /// True if a step has emitted the tick for the agent's own system wait.
+    /// True if a step has emitted the `system_tick` message for the agent's own `system` wait.
     pub system_wait_ticked: bool,
-    /// Active timer with the earliest fire.
+    /// Active timer that fires next.
     pub timer: Option<TimerId>,
     pub asleep: bool,
     /// Closure before new input is applied.
@@ -174,7 +174,7 @@ fn is_put_off(state: &State) -> bool {
     state.held.is_some() && state.last_turn.as_ref().is_some_and(put_off)
 }
 
-/// Returns the gate of an agent with this status.
+/// Converts a status: the gate is open unless the agent is stopped or has not been started.
 pub(super) fn gate(status: Status) -> Gate {
     match status {
         Status::Stopped => Gate::Stopped,
@@ -186,7 +186,7 @@ pub(super) fn gate(status: Status) -> Gate {
 fn live_run(records: &Records) -> Option<Option<RunId>> {
     match (&records.state.current_run, records.lease) {
         (Some(run), _) => Some(Some(run.run_id)),
-        // The run has been ended by another command, but processes of its turn are still alive.
+        // Another command has ended the run, but processes of its turn are still alive.
         (None, LeaseState::Held) => Some(None),
         (None, LeaseState::Free) => None,
     }
@@ -200,21 +200,21 @@ fn backoff(records: &Records, now: Time) -> Option<Backoff> {
     }
     let over = |cause| Some(Backoff { until: now, is_over: true, cause });
     let Some(retry) = &state.retry else { return over(RecoveryCause::AfterStop) };
-    // The process that started the recovery was killed.
+    // The process that started the recovery was killed, so the recovery is due immediately.
     if is_begun {
         return over(RecoveryCause::Retry);
     }
-    // A new message from the operator ends the backoff; the message that failed does not. A message
-    // ends one backoff only: after a failed recovery, for which no message is recorded, the message
-    // at the head does not count again.
+    // A new `interject` message of the operator at the head of the queue ends the backoff. After a
+    // failed recovery, which has no `task_id`, the head does not count: it may have started that
+    // recovery, and a message ends one backoff only.
     let heads = records.inbox.head.as_ref().is_some_and(|message| {
         is_interjection(message)
             && message.attempt == 1
             && Some(message.id) != retry.message_id
             && state.execution.task_id.is_some()
     });
-    // If the failed message is itself an interjection, only an interjection that arrived after the
-    // failure ends the backoff.
+    // A message of priority `interject` that arrived after the failure ends the backoff, unless
+    // that message has failed.
     let follows = records.inbox.last_interject.is_some_and(|id| {
         Some(id) != retry.message_id && id.minted_at().is_some_and(|at| at >= state.execution.since)
     });
@@ -266,7 +266,7 @@ fn about(message: &Message) -> MessageSummary {
 fn work_fact(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem) -> WorkFact {
     let state = scheduling_state(item, waits);
     let wait = wait_kind(state).and_then(|kind| waits.on(item.id).iter().find(|wait| wait.kind == kind));
-    // A wake hint may have changed something that matters to runnable work.
+    // A wake hint makes runnable work eligible again, because the hint may report a change.
     let ticked = if state == SchedulingState::Runnable {
         is_spent(records, item)
     } else {

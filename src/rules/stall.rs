@@ -22,12 +22,12 @@ pub struct Stall {
     pub reason: String,
 }
 
-/// Returns the stall of an agent that has nothing queued, running or due. Waits that an outside
-/// event may end do not prevent a stall, because their end resumes other work.
+/// Returns the stall of an agent that has nothing queued, running or due. A wait for an outside
+/// event prevents no stall, because its end resumes only the work that has this wait.
 pub fn stall(records: &Records) -> Option<Stall> {
     let state = &records.state;
     let is_open = !matches!(state.status, Status::Booting | Status::Stopped) && state.moved.is_none();
-    // The end of a live run or task wakes the agent.
+    // An agent with a live run or task is not stalled, because the end of either wakes it.
     let is_busy = state.current_run.is_some() || records.tasks.iter().any(|task| !task.status.is_terminal());
     if !is_open || is_busy || next_wake(records).is_some() || has_input(records) {
         return None;
@@ -90,9 +90,9 @@ pub fn is_stalled(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
 }
 
-/// Returns the open questions to the operator, as attentions that are not in the ledger yet: first
-/// the waits for the operator in the order of their ids, then the work items that need input and
-/// have no such wait. A question without a work item blocks the whole agent.
+/// Returns the open questions to the operator, as attentions that are not logged yet: first the
+/// waits for the operator in the order of their ids, then the work items that need input and have
+/// no such wait. A question without a work item blocks the whole agent.
 pub fn questions(records: &Records, now: Time) -> Vec<Attention> {
     let question = |about, text: &str| {
         let text = text.chars().take(Attention::QUESTION).collect();

@@ -18,7 +18,7 @@ use super::projection::{gate, project};
 use super::transition::draft::Draft;
 use super::transition::take_in::take_in;
 
-/// Preparations that this step has already tried, so that a failing one is not repeated.
+/// Preparatory actions that this step has tried, so that a failing action is not repeated.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Tried {
     pub notifying: bool,
@@ -28,8 +28,8 @@ pub struct Tried {
 }
 
 impl Tried {
-    /// Records that a preparation was tried. A settlement is not recorded, because the run's own
-    /// tick may have settled it meanwhile.
+    /// Records that a preparatory action was tried. A settlement is not recorded, because the run's
+    /// own tick may have settled the run meanwhile.
     pub fn note(&mut self, before: Before) {
         match before {
             Before::Tell => self.notifying = true,
@@ -50,7 +50,7 @@ pub enum Submissions {
     NoMore,
 }
 
-/// Preparation before the records are loaded. The step runs it without the lock.
+/// Action of a step before it loads the records. The step runs the action without the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// Notify hooks of committed changes, which a killed process has left pending.
@@ -85,8 +85,8 @@ pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Tim
     BusyAction::Leave(Box::new(closed.unwrap_or_else(|| running(run_id, away.as_ref()))))
 }
 
-/// Returns the next preparation, derived from `state.json` alone; `None` if none is left. The
-/// caller holds the lease, so no other process works on the records.
+/// Returns the next action to run before the records are loaded, derived from `state.json` alone;
+/// `None` if none is left. The caller holds the lease, so no other process works on the records.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
     if state.needs_hook() && !tried.notifying {
         Some(Before::Tell)
@@ -124,8 +124,8 @@ pub enum Next {
     Decided(Box<Decision>),
 }
 
-/// Takes in what is due, and returns the next action. `draft` has the records as loaded; no other
-/// process works on them.
+/// Applies due input and due times to the records, and returns the next action. `draft` has the
+/// records as loaded; no other process works on them.
 pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let inbox = &draft.records.inbox;
     if inbox.submissions > 0 && tried.submissions == Submissions::NotYet {
@@ -138,7 +138,7 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
     let before = draft.records.state.execution.state;
     take_in(&mut draft)?;
     let execution = &draft.records.state.execution;
-    // Taking in changes the state to `failed` only for an exceeded timeout or a missing message.
+    // `take_in` changes the state to `failed` only for an exceeded timeout or a missing message.
     let overdue = (execution.state != before && execution.state == ExecutionState::Failed)
         .then(|| execution.reason.clone().unwrap_or_default());
     // A stopped agent keeps its stale messages, so loading again would find the same messages.
@@ -158,7 +158,7 @@ impl Step {
     }
 }
 
-/// Returns the next action. Dropped files that were left for later come before a rest.
+/// Returns the next action. Before a rest, remaining dropped message files are admitted.
 fn decided(draft: &Draft, tried: Tried) -> Next {
     let decision = decide(&project(&draft.records, draft.now()));
     if !decision.moves() && draft.records.inbox.submissions > 0 && tried.submissions != Submissions::NoMore {

@@ -83,7 +83,7 @@ impl<'a> WakeSource<'a> {
         [first, second, third, named, recheck, expiry].into_iter().flatten().collect()
     }
 
-    /// Returns the trigger kind of messages from this source; `None`: any kind can name the wait.
+    /// Returns the trigger kind of messages from this source; `None` if messages of any kind match.
     pub fn trigger_kind(self) -> Option<TriggerKind> {
         match self {
             WakeSource::Operator => Some(TriggerKind::OperatorInput),
@@ -143,8 +143,8 @@ pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
     waits.iter().filter(is_met).map(|wait| wait.id).collect()
 }
 
-/// True if operator input answers this question: it names the wait or its item, or names neither a
-/// wait nor an item.
+/// True if operator input answers an operator wait: it names the wait or its item, or names neither
+/// a wait nor an item.
 fn is_answer(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
     let names_item = trigger.work_item_id.is_some() && trigger.work_item_id == wait.work_item_id;
     let names_none = trigger.wait_id.is_none() && trigger.work_item_id.is_none();
@@ -152,9 +152,9 @@ fn is_answer(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
 }
 
 /// Returns the ways in which other records contradict an active wait, so that nothing can end it.
-/// `tasks` are the open tasks. `is_queued` is true for a message in the inbox, `has_result` if the
-/// inbox has the result of an ended task; the id of the result message is known if it was recorded.
-/// Calls neither for a wait that is unbound, has no ended task, and has no recheck queued.
+/// `tasks` are the open tasks. `is_queued`: true if a message is in the inbox; called for the bound
+/// message and a queued recheck. `has_result`: true if the inbox has the result of an ended task;
+/// called with the id of the result message, if the wait has recorded it.
 pub fn broken<E>(
     wait: &Wait,
     tasks: &[Task],

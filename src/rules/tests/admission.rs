@@ -316,8 +316,8 @@ fn a_time_to_live_counts_from_admission_and_an_expiry_time_precedes_it() {
     }
 }
 
-/// A dropped file may claim the kinds of origin that have at most the authority of the agent's
-/// files (`most`), and no origin of the runtime.
+/// A file in the inbox may claim the kinds of origin that have at most the authority that the
+/// policy grants to files (`most`), and no origin of the runtime.
 #[test]
 fn a_dropped_file_has_the_origin_of_files_unless_it_claims_less_authority() {
     let words = "channel:file channel:slack channel webhook webhook:ci callback callback:x operator";
@@ -342,13 +342,13 @@ fn a_dropped_file_has_the_origin_of_files_unless_it_claims_less_authority() {
         for word in RUNTIME {
             assert_eq!(refused(drop(from_origin(word))), "origin_not_allowed");
         }
-        // A kind without an origin claims the default origin of the kind.
+        // A kind without an origin claims the default origin of the kind, here the operator.
         let prompt = drop(of_kind(MessageKind::OperatorPrompt));
         assert_eq!(prompt.is_ok(), most.kind == OriginKind::Operator, "{most}");
     }
 }
 
-/// Another user's file gives the same message, whether it holds a request or a whole record.
+/// A request and a whole record in the file of another user give equal messages.
 #[test]
 fn a_record_in_the_file_of_another_user_has_no_more_authority_than_a_request() {
     let record = submit(said("x")).expect("admitted");

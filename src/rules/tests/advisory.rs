@@ -1,5 +1,5 @@
-//! Tests of the advisories: each appears where its condition is true, and is absent in the nearest
-//! case where the condition is false.
+//! Tests of the warnings about an agent: each appears where its condition is true, and is absent in
+//! the nearest case where the condition is false.
 
 use crate::model::state::KeptOut;
 
@@ -13,7 +13,6 @@ fn of_wait(wait: Wait) -> Vec<&'static str> {
     kinds(&Records { waits: vec![wait], ..records() })
 }
 
-/// Returns agents that rest in each of the two statuses for it.
 fn resting() -> [Records; 2] {
     [
         records_in(Status::Asleep, ExecutionState::Completed),
@@ -189,7 +188,7 @@ fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
             (records.inbox.submissions, records.inbox.dropped_at) = (1, Some(at(-1000)));
         }),
     ];
-    // A step was made after the message arrived, or none was possible.
+    // No warning: a step was made after the message arrived, or no step was possible.
     let excused: [(&str, Change); 3] = [
         ("stepped", |records| records.state.stepped_at = Some(at(0))),
         ("stopped", |records| records.state.status = Status::Stopped),

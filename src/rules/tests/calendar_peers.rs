@@ -28,30 +28,30 @@ const FIRES: usize = 5;
 /// Known difference of a library from cron(8) in the night of a clock change.
 struct Deviation {
     peer: &'static str,
-    /// Affected zones; all zones if empty.
+    /// Time zones with this difference; all time zones if empty.
     zones: &'static [&'static str],
-    /// True for expressions that follow clocks, false for those of fixed times.
+    /// True for expressions with `*` in a time field, false for those with fixed times of day.
     follows_clocks: bool,
     /// True for clocks that are put forward, false for clocks that are put back; `None` for both.
     forward: Option<bool>,
 }
 
 const DEVIATIONS: &[Deviation] = &[
-    // For a time that clocks skip croniter fires after the change, also if a field is a star.
+    // If clocks skip a time, croniter fires after the clock change, even if a field is `*`.
     Deviation { peer: "croniter", zones: &[], follows_clocks: true, forward: Some(true) },
     // croniter fires twice at a fixed time that clocks show twice.
     Deviation { peer: "croniter", zones: &[], follows_clocks: false, forward: Some(false) },
-    // Both libraries advance by whole hours, and skip half an hour after a change of half an hour.
+    // croniter and cronsim advance by hours, and skip 30 minutes after a 30-minute clock change.
     Deviation { peer: "croniter", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
     Deviation { peer: "cronsim", zones: &["Australia/Lord_Howe"], follows_clocks: true, forward: None },
-    // cronsim starts every day at midnight, also a day that clocks start at one o'clock.
+    // cronsim starts every day at midnight, even if clocks go from midnight to one o'clock.
     Deviation { peer: "cronsim", zones: &["America/Havana"], follows_clocks: true, forward: Some(true) },
 ];
 
-/// Maximum distance of a deviation from the clock change, in seconds.
+/// Maximum distance of a known difference from the clock change, in seconds.
 const NIGHT: i64 = 3 * 3600;
 
-/// Returns the fires outside of the night of a clock change. There both lists must agree.
+/// Returns the fires far from a clock change, which must be equal to those of a Python library.
 fn outside_night(fires: &[i64], change: i64) -> impl Iterator<Item = i64> {
     fires.iter().copied().filter(move |fire| (fire - change).abs() > NIGHT)
 }
@@ -77,7 +77,7 @@ fn expressions() -> Vec<String> {
     all
 }
 
-/// Time before a clock change at which the comparison begins, in seconds.
+/// Time before a clock change from which on fires are compared, in seconds.
 const BEFORE: i64 = 26 * 3600;
 
 /// Returns the clock changes of the year; for a zone without any, its start and its middle.

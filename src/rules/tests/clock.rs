@@ -12,7 +12,7 @@ use super::*;
 /// Advance of the fast clock in milliseconds: some 76 years.
 const AHEAD: i64 = 2_400_000_000_000;
 
-/// Returns a time that was written by the fast clock.
+/// Returns the time `millis` after the present, as written by a clock that is `AHEAD` too fast.
 fn then(millis: i64) -> Time {
     at(AHEAD + millis)
 }

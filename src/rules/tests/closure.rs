@@ -1,5 +1,4 @@
-//! Tests of the closure of a turn: every combination of its facts, against the rows of the
-//! contract.
+//! Tests of a turn's closure: every combination of facts, against the table in docs/CONTRACT.md.
 
 use crate::rules::closure::{ClosureFacts, derive};
 

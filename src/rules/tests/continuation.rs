@@ -1,5 +1,5 @@
-//! Tests of the continuation of a message: each row of the contract, and every trigger after every
-//! closure.
+//! Tests of the continuation of a message: each row of the table in docs/CONTRACT.md, and every
+//! trigger after every closure.
 
 use crate::model::message::{EXPIRY_KEY, RECHECK_KEY};
 use crate::rules::continuation::{TriggerSource, TurnTrigger, resolve};
@@ -149,7 +149,7 @@ fn row_5_a_signal_without_content_resumes_the_wait_that_it_satisfies_and_row_6_w
             (about("mail:inbox"), EXPECTED, &[5]),
             (about("disk"), EXPECTED, &[7]),
             (by_wait(12), EXPECTED, &[12]),
-            // Only the operator answers a question.
+            // Only input from the operator ends a wait of kind `operator`.
             (by_wait(1), LIVENESS, &[]),
             (blank.clone(), LIVENESS_MATCHED, &[]),
         ];
@@ -263,7 +263,7 @@ fn a_tick_of_the_scheduler_runs_and_ends_no_wait_unless_its_own_wait_is_over() {
                     wait_id: Some(wait_id(number)),
                     ..trigger(TriggerKind::SystemTick)
                 };
-                // Wait 6 has ended, wait 8 is bound to a message, and wait 9 does not exist.
+                // Waits 6 (ended), 8 (bound to a message) and 9 (missing) need no check or expiry.
                 let runs = tick == SchedulerTick::Other || number < 6;
                 expect(&prior, &about, if runs { LOCAL } else { LIVENESS }, &[]);
             }
@@ -330,7 +330,7 @@ impl Case {
     fn is(&self, kind: TriggerKind) -> bool {
         self.trigger.kind == kind
     }
-    /// True for an event or a hint of an agent that awaits an external change.
+    /// True for an outside event or a wake hint, if the agent awaits an external change.
     fn is_awaited_change(&self) -> bool {
         let is_outside =
             self.is(TriggerKind::ExternalEvent) || self.trigger.source == TriggerSource::WakeHint;
@@ -340,7 +340,7 @@ impl Case {
         self.is(TriggerKind::TaskResult) && self.trigger.task_status.is_some_and(TaskStatus::is_terminal)
     }
     fn names_nothing(&self) -> bool {
-        // Trigger 2 does not count, because no wait has it.
+        // Trigger 2 does not count, because no wait names it.
         let trigger = self.trigger.trigger_id.filter(|id| *id == trigger_id(1));
         (self.trigger.wait_id, trigger, self.trigger.resource) == (None, None, None)
     }
@@ -348,7 +348,7 @@ impl Case {
     fn resource_is_awaited(&self) -> bool {
         [Some(RESOURCE), Some("mail:inbox")].contains(&self.trigger.resource)
     }
-    /// True if the tick is about a deadline of a wait that has ended or is bound.
+    /// True for a message of the scheduler about a deadline of a wait that no longer waits.
     fn is_moot(&self) -> bool {
         let deadline = matches!(
             self.trigger.source,
@@ -410,8 +410,8 @@ const TABLE: [Row; 16] = [
     ("free: the rest", LIVENESS, |_| true),
 ];
 
-/// Returns the row's verdict. A trigger that ends a wait runs a turn in any case, and so does input
-/// if the policy says so.
+/// Returns the verdict of a row, changed by the rules outside the table: a trigger that ends a wait
+/// starts a turn in any case, and so does input if the policy says so.
 fn expected(case: &Case, verdict: Verdict, unmatched: Unmatched) -> Verdict {
     let must_run = case.ends || unmatched == Unmatched::Run && case.is_input();
     match (verdict.1, must_run, case.prior.outcome == Waiting) {
@@ -434,7 +434,7 @@ fn priors() -> Vec<Closure> {
             priors.push(closure(Waiting, Some(*reason), None));
             priors.push(waiting(*reason));
         }
-        // Wait 5 belongs to a work item.
+        // A closure may name a wait of a work item (wait 5), and not of the agent.
         priors.push(closure(Waiting, Some(AwaitingExternalChange), Some(wait_id(5))));
     }
     priors
@@ -567,7 +567,7 @@ fn the_key_of_a_tick_tells_its_source() {
         (Some("wait:healed:wait_1"), other),
         (Some(&expiry), TriggerSource::Scheduler(SchedulerTick::Expiry)),
         (Some(&recheck), TriggerSource::Scheduler(SchedulerTick::Recheck)),
-        // The first version wrote this key after the end of the wait.
+        // dormouse's first version wrote this key after the end of the wait, so a turn must run.
         (Some("wait:expired:wait_1:1"), other),
     ];
     for (key, source) in rows {

@@ -10,14 +10,14 @@ fn ending(deferral: Deferral) -> TurnEnd {
     TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) }
 }
 
-/// Returns the records after the running turn has ended in this way at this time, and its result.
+/// Returns the records after the running turn has ended at `moment`, and the result of the turn.
 fn ended(records: Records, end: TurnEnd, moment: Time) -> (Records, Terminal) {
     let mut draft = draft_at(records, moment);
     let terminal = settle_run(&mut draft, end).terminal;
     (committed(draft), terminal)
 }
 
-/// Returns the records after a step at this time has claimed the held message again.
+/// Returns the records after a step at `moment` has claimed the held message again.
 fn again(records: Records, moment: Time) -> Records {
     let mut draft = draft_at(records, moment);
     let message = draft.records.inbox.claimed.clone().expect("held");
@@ -81,7 +81,7 @@ fn no_step_tries_before_a_known_time_and_the_run_does_not_time_out_before_it() {
             assert_eq!((report.reason.as_str(), report.evidence), (reason, Vec::from_iter(back)));
         }
     }
-    // After a time in the past, the backoff determines the next try.
+    // If the turn names a resume time in the past, the backoff determines the next try.
     for past in [
         Deferral { until: Some(at(-1)), ..Deferral::default() },
         Deferral { after: Some(secs(0)), ..Deferral::default() },
@@ -240,7 +240,7 @@ fn the_operator_can_fail_and_drop_a_held_message() {
     }
 }
 
-/// Returns the reason of the step's decision after an arrival, and the records after it.
+/// Returns the reason of a step's decision after `arrive` has changed the inbox, and the records.
 fn after_arrival(arrive: impl Fn(&mut Records), moment: Time) -> (String, Records) {
     let mut records = until_tomorrow();
     arrive(&mut records);
@@ -270,7 +270,7 @@ fn a_deferred_message_is_tried_again_after_an_interjection_but_not_after_a_messa
         if expected == put {
             continue;
         }
-        // After another deferral, the interjection in the queue has no second effect.
+        // The message of priority `interject` is still queued, but ends only the first deferral.
         let (records, _) = ended(again(records, moment), exited(75), at(61_000));
         let draft = taken_in_at(records, at(61_500));
         assert_eq!(super::reason(&draft.records, at(61_500)), put);
@@ -286,10 +286,10 @@ fn a_suspended_run_is_not_woken_by_a_hint() {
     assert_eq!(the_held(&draft.records).not_before, None);
 }
 
-/// Verbs of the operator that lead out of a state.
+/// Commands by which the operator changes the state of an agent.
 const VERBS: [&str; 6] = ["start", "stop", "recover", "resume", "fail", "drop"];
 
-/// Applies the verb. The error is the hint of the refusal, if any.
+/// Runs this command of the operator. The error is the hint of the refusal, if any.
 fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
     let mut draft = draft_at(records.clone(), at(1));
     let hinted = |refusal: Refusal| refusal.hint;
@@ -310,7 +310,7 @@ fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
                 drop_held(&mut draft, message, "x").map_err(hinted)?
             }
             Some(_) => return Err(Some("`dormouse stop worker` ends its turn".to_owned())),
-            // Without a message, the command only stops the agent.
+            // Without a message to drop, the command `drop` only stops the agent.
             None => stop(&mut draft, secs(1), true, None, &OPERATOR).map(drop).map_err(hinted)?,
         },
     }
@@ -326,7 +326,7 @@ fn in_every_state_each_verb_has_an_effect_or_its_refusal_names_a_verb_that_has()
             for verb in VERBS {
                 let Err(hint) = act(verb, &records) else { continue };
                 refused += 1;
-                // `start` is for stopped agents alone.
+                // `start` is for stopped agents, so its refusal need not name another command.
                 if verb == "start" && status != Status::Stopped {
                     continue;
                 }

@@ -5,8 +5,8 @@ use super::*;
 
 type Source = (&'static str, i64, fn(&mut Records, i64));
 
-/// Rows: source, the delay after which a step finds it due, in milliseconds, and the function that
-/// makes it due `millis` after the present.
+/// Rows: source of a due time, milliseconds from that time until a step is due, and the function
+/// that sets the time to `millis` after the present.
 const SOURCES: [Source; 8] = [
     ("a timer wait's wake_at", 0, |records, millis| {
         records.waits.push(Wait { wake_at: Some(at(millis)), ..wait(1, WaitKind::Timer) });
@@ -128,14 +128,14 @@ fn ended_consumed_and_disabled_times_are_not_due() {
             Wait { woken_at: Some(at(1)), recheck_at: None, expiry_told_at: Some(at(4)), ..dated.clone() },
             None,
         ),
-        // The times of a bound wait do not count until its message has ended.
+        // A wait that is bound to a message has no due times until that message has ended.
         (Wait { resolved_by: Some(message_id(7)), ..dated }, None),
     ] {
         records.waits = vec![told.clone()];
         assert_eq!(next_due(&records), due, "{told:?}");
     }
 
-    // The end of a sleep is no source, because other times determine it.
+    // `sleeping_until` is derived from other due times, so it is not a due time of its own.
     let mut asleep = super::records();
     asleep.state.sleeping_until = Some(at(1));
     assert_eq!(next_due(&asleep), None);

@@ -206,7 +206,7 @@ fn a_hook_has_its_own_timeout_or_the_timeout_of_the_state_that_waits_for_it() {
     let limit = |seconds: Option<u64>| Limit(seconds.map(secs));
     let rows = [
         (None, None, Some(30)),
-        // The hook of a recovery may take as long as the recovery.
+        // A hook without its own timeout gets the timeout (120 s) of the state that waits for it.
         (None, Some(Some(120)), Some(120)),
         (None, Some(None), None),
         (Some(Some(5)), None, Some(5)),

@@ -29,18 +29,18 @@ struct Facts {
     lacks: bool,
     /// True if the queued message runs a turn; `None` without a message.
     message: Option<bool>,
-    /// True if the pending hint has already become a tick; `None` without a hint.
+    /// True if a `system_tick` was already emitted for the pending hint; `None` without a hint.
     hint: Option<bool>,
-    /// State of the current item, and true if it has had its tick.
+    /// State of the current item, and true if the item has caused a `system_tick` message.
     current: Option<(SchedulingState, bool)>,
-    /// State of each queued item, and true if it has had its tick.
+    /// State of each queued item, and true if the item has caused a `system_tick` message.
     queued: &'static [(SchedulingState, bool)],
     operator: bool,
     external: bool,
     timer_wait: bool,
     task: bool,
     system: bool,
-    /// True if the agent's own system wait has had its tick.
+    /// True if a step has emitted the `system_tick` message for the agent's own `system` wait.
     system_ticked: bool,
     timer: bool,
     asleep: bool,
@@ -74,7 +74,7 @@ impl Facts {
     fn queued_ticked(&self, wanted: bool) -> bool {
         self.queued.contains(&(Runnable, wanted))
     }
-    /// True if the oldest queued item that waits for anything but the system waits in this state.
+    /// True if `state` is that of the oldest queued item with a wait other than a `system` wait.
     fn other_is(&self, state: SchedulingState) -> bool {
         let waits = [WaitingOperator, WaitingTask, WaitingExternal, WaitingTimer];
         let first = self.queued.iter().find(|(other, _)| waits.contains(other));
@@ -119,7 +119,7 @@ const TABLE: [Row; 38] = [
     (18, |f| f.system && !f.system_ticked, "emit_system_tick", "system_wait"),
     (18, |f| f.current == Some((WaitingSystem, false)), "emit_system_tick", "system_wait"),
     (18, |f| f.system || f.current_is(WaitingSystem), "wait_for_resources", "system_wait"),
-    // Only the current item and the agent itself get a tick for a system wait.
+    // A queued item with a `system` wait causes no `system_tick` message, unlike the current item.
     (18, |f| f.queued.iter().any(|(state, _)| *state == WaitingSystem), "wait_for_resources", "system_wait"),
     (19, |f| f.asleep, "stay_idle", "already_asleep"),
     // The last rung has three rows: for the conditions that rungs 10, 11 and 18 leave to it.
@@ -225,8 +225,8 @@ fn in_every_combination_of_facts_the_first_row_that_holds_decides() {
             for backoff in whens {
                 for (held, lacks) in whens.iter().flat_map(|held| [(*held, false), (*held, true)]) {
                     for message in options {
-                        // If a high rung decides, only few combinations of the lower facts are
-                        // tried, to bound the number of cases.
+                        // The first rungs ignore the facts below, so few combinations of these
+                        // facts are enough if one of these rungs decides.
                         let few = gate != Gate::Open
                             || live
                             || lacks

@@ -17,7 +17,7 @@ use super::*;
 
 const DAY: i64 = 86_400_000;
 
-/// Owner of a wait.
+/// Owner of a wait: the agent, its current work item, or another work item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     Agent,
@@ -27,7 +27,7 @@ pub enum Owner {
 
 const OWNERS: [Owner; 3] = [Owner::Agent, Owner::Current, Owner::Other];
 
-/// Wait of the search. An external wait names the event that ends it, unless it is bare.
+/// Wait of one searched case. If `is_bare`, an external wait names no event that can end the wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     pub kind: WaitKind,
@@ -41,7 +41,7 @@ pub fn waitings() -> Vec<Waiting> {
 }
 
 /// Returns the record of a wait. Its resource, source, trigger and task have the number of the
-/// wait. Arrivals name wait 1.
+/// wait. Messages and hints of a case refer to wait 1.
 pub fn record(number: u32, waiting: Waiting) -> Wait {
     let Waiting { kind, is_bare, owner } = waiting;
     let has_subject = matches!(kind, WaitKind::External | WaitKind::System) && !is_bare;
@@ -60,8 +60,7 @@ pub fn record(number: u32, waiting: Waiting) -> Wait {
     }
 }
 
-/// Returns the work item of a wait. Item 9 is the current item; every other item has the number of
-/// its wait.
+/// Returns the work item of a wait: 9 is the current item, all others have the wait's number.
 pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     match owner {
         Owner::Agent => None,
@@ -70,7 +69,7 @@ pub fn item_of(number: u32, owner: Owner) -> Option<WorkId> {
     }
 }
 
-/// Field by which a message names wait 1.
+/// Field by which a message refers to wait 1, the first wait of a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     Wait,
@@ -82,7 +81,7 @@ pub enum By {
     Nothing,
 }
 
-/// True if a message that names wait 1 in this way ends the wait, by contract, semantics §5.
+/// True if a message that refers to wait 1 by this field ends the wait (contract, semantics §5).
 pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
@@ -98,7 +97,7 @@ pub fn ends(kind: WaitKind, word: Word, by: By) -> bool {
     }
 }
 
-/// Arrival, and the way in which it names wait 1.
+/// Message or hint that arrives, and the field by which the message or hint refers to wait 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     Nothing,
@@ -113,7 +112,7 @@ fn arrivals() -> Vec<Arrival> {
         (Word::Event { contentful: false }, &all),
         (Word::Hint { contentful: true }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
         (Word::Hint { contentful: false }, &[By::Wait, By::Resource, By::Source, By::Trigger, By::Nothing]),
-        // The task of a result is the task of the wait, or another task.
+        // A result is that of the task of wait 1 (`By::Task`) or of another task (`By::Nothing`).
         (Word::Result { ended: true }, &[By::Task, By::Nothing]),
         (Word::Result { ended: false }, &[By::Task, By::Wait]),
         (Word::Fire, &[By::Wait, By::Nothing]),
@@ -136,7 +135,7 @@ struct Case {
     waiting: Waiting,
     arrival: Arrival,
     second: Option<Waiting>,
-    /// True if a runnable item other than the focus has had its tick; `None` without such an item.
+    /// True if a runnable queued item has caused a `system_tick`; `None` without such an item.
     runnable: Option<bool>,
     terminal: Option<Terminal>,
     stopped: Stopped,
@@ -146,7 +145,8 @@ struct Case {
     is_rechecked: bool,
 }
 
-/// Product of all dimensions of a case. Each number below its size stands for one case.
+/// Space of all cases: the product of the values of all fields. Each number below `size` stands for
+/// one case.
 struct Space {
     waitings: Vec<Waiting>,
     arrivals: Vec<Arrival>,
@@ -219,7 +219,7 @@ pub fn world(
     world
 }
 
-/// Stops the agent and kills its turn.
+/// Stops the agent and kills its turn, if one runs.
 pub fn stop_and_kill(world: &mut World, requeue: bool) {
     world.control(|draft| stop(draft, secs(0), requeue, None, &OPERATOR).map(drop));
     if world.records.state.current_run.is_some() {
@@ -294,8 +294,7 @@ pub fn arrive(world: &mut World, arrival: Arrival, item: Option<WorkId>) -> Opti
     Some(id)
 }
 
-/// Takes steps until a step finds nothing to do, or the operator must decide. Every turn has this
-/// end.
+/// Runs steps until there is nothing to do, or the operator must decide. `end`: end of every turn.
 pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     for _ in 0..120 {
         let (decision, changed) = world.step();
@@ -314,14 +313,14 @@ pub fn settle_down(world: &mut World, end: End) -> Result<Decision, String> {
     Err("still busy".to_owned())
 }
 
-/// True if a person was told of a held message, and has not decided about it.
+/// True if the operator was notified of a held message, and has not decided about it.
 pub fn is_hold_told(world: &World) -> bool {
     let mut newest = world.records.state.attention.iter().flat_map(|mark| &mark.newest);
     newest.any(|one| one.subject == Subject::MessageHeld)
 }
 
 /// Fails unless every open item and every wait can continue, or an advisory names the remedy. If
-/// the operator must decide about a held message, fails only if no person was told of it.
+/// the operator must decide about a held message, fails only if no person was notified of that.
 pub fn nothing_is_stuck(world: &World) -> Result<(), String> {
     if world.needs_operator() {
         return if is_hold_told(world) { Ok(()) } else { Err("a held message was not told".to_owned()) };
@@ -382,8 +381,8 @@ pub fn nothing_is_stuck(world: &World) -> Result<(), String> {
     a_person_is_told_what_to_do(&records)
 }
 
-/// Fails unless a person was told of every question and of a standstill, or a due step will tell
-/// it. Fails also if readers do not show that a due step is missing.
+/// Fails unless a person was notified of every question and of a stall, or a due step will notify
+/// of the stall. Fails also if status commands would not report that no process makes the due step.
 fn a_person_is_told_what_to_do(records: &Records) -> Result<(), String> {
     for question in questions(records, now()) {
         if !records.state.asked.iter().any(|told| told.about == question.about) {
@@ -449,11 +448,11 @@ pub fn all_agree(world: &World, decision: &Decision) -> Result<(), String> {
     Ok(())
 }
 
-/// True if the arrival ends this wait, by contract, semantics §5.
+/// True if the arrival in a case must end this wait (contract, semantics §5).
 fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     let Waiting { kind, is_bare, owner } = waiting;
     if kind == WaitKind::Task && case.stopped != Stopped::Never {
-        // The stop has ended the task of this wait.
+        // The stop has ended the task of this wait, so the wait must end, too.
         return true;
     }
     let Arrival::Said(word, by) = case.arrival else { return false };
@@ -462,7 +461,7 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     }
     let by = if by == By::Item && case.waiting.owner == Owner::Agent { By::Nothing } else { by };
     let is_event = word == Word::Event { contentful: true };
-    // A trigger is a name only if wait 1 has it.
+    // `By::Trigger` names a wait only if wait 1 has a trigger.
     let is_named =
         !case.waiting.is_bare && matches!(case.waiting.kind, WaitKind::External | WaitKind::System);
     let by_no_name = matches!(by, By::Nothing | By::Item | By::Source) || by == By::Trigger && !is_named;
@@ -473,20 +472,19 @@ fn is_to_end(case: &Case, number: u32, waiting: Waiting) -> bool {
     if number == 1 {
         return if is_bare { by == By::Wait && ends(kind, word, by) } else { ends(kind, word, by) };
     }
-    // No arrival names wait 2. Two waits of one item are never active together.
+    // Operator input answers wait 2, too, unless it names wait 1 or another wait's work item.
     let answers_all = !matches!(by, By::Wait | By::Item);
     let answers_its_item = by == By::Item && owner == Owner::Current && case.waiting.owner == Owner::Current;
     kind == WaitKind::Operator && word == Word::Operator && (answers_all || answers_its_item)
 }
 
-/// True if the wait is for a task that has ended.
 fn task_has_ended(world: &World, number: u32, kind: WaitKind) -> bool {
     kind == WaitKind::Task && world.records.tasks.iter().all(|task| task.id != task_id(number))
 }
 
 fn run(case: &Case) -> Result<(), String> {
     let mut numbered = vec![(1, case.waiting)];
-    // A new wait on an item replaces the active wait on it.
+    // A new wait on a work item replaces the item's active wait, so only one is recorded.
     let replaces = |second: &Waiting| second.owner == Owner::Current && case.waiting.owner == Owner::Current;
     numbered.extend(case.second.filter(|second| !replaces(second)).map(|second| (2, second)));
     let mut waits: Vec<Wait> = numbered.iter().map(|(number, waiting)| record(*number, *waiting)).collect();
@@ -521,8 +519,7 @@ fn run(case: &Case) -> Result<(), String> {
         let as_expected = match (expected, case.turns_fail) {
             (false, _) => over.is_none() && !has_lost,
             (true, false) => is_resolved && !has_lost,
-            // The task sends no second message, so that a step resolves a wait that has lost the
-            // first.
+            // A task sends its result once, so a step resolves the wait if that message is lost.
             (true, true) if task_has_ended(&world, *number, waiting.kind) => is_resolved,
             (true, true) => over.is_none() && has_lost,
         };
@@ -539,7 +536,7 @@ fn run(case: &Case) -> Result<(), String> {
     questions_are_answered(&mut world)
 }
 
-/// Fails unless the agent rechecks wait 1 once a day as long as it is active.
+/// Fails unless the agent rechecks wait 1 once a day as long as the wait is active.
 fn rechecks_repeat(world: &mut World, end: End) -> Result<(), String> {
     let checks = |world: &World| {
         let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
@@ -564,7 +561,7 @@ fn rechecks_repeat(world: &mut World, end: End) -> Result<(), String> {
     Ok(())
 }
 
-/// Fails unless operator input ends every operator wait that is left.
+/// Fails unless operator input ends every remaining operator wait.
 fn questions_are_answered(world: &mut World) -> Result<(), String> {
     arrive(world, Arrival::Said(Word::Operator, By::Nothing), None);
     settle_down(world, End::Well)?;
@@ -572,8 +569,8 @@ fn questions_are_answered(world: &mut World) -> Result<(), String> {
     left.map_or(Ok(()), |wait| Err(format!("answered, but still active: {wait:?}")))
 }
 
-/// Returns the numbers of the cases to try, `usually` many and the same in each run. The
-/// environment variable `DORMOUSE_LIVENESS` is a factor for their number, or `all`.
+/// Returns the numbers of the cases to try, `usually` many and the same numbers in each run. The
+/// environment variable `DORMOUSE_LIVENESS` multiplies the number of cases, or is `all`.
 fn sample(size: u64, usually: u64) -> Vec<u64> {
     let asked = std::env::var("DORMOUSE_LIVENESS").unwrap_or_default();
     let wanted = match asked.parse::<u64>() {
@@ -581,7 +578,7 @@ fn sample(size: u64, usually: u64) -> Vec<u64> {
         Err(_) if asked == "all" => size,
         Err(_) => usually.min(size),
     };
-    // A stride that has no common factor with the size reaches every value of every dimension.
+    // A stride that has no common factor with `size` reaches every value of every field of a case.
     let step = (1..).map(|more| size / wanted + more).find(|step| gcd(*step, size) == 1).unwrap_or(1);
     (0..wanted).map(|number| number * step % size).collect()
 }
@@ -590,7 +587,7 @@ fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }
 
-/// Tries the cases with these numbers on all processors. Panics with the first few that fail.
+/// Tries the cases with these numbers on all processors. Panics with the first few failed cases.
 fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
     let threads = thread::available_parallelism().map_or(1, |count| count.get());
     let failures: Vec<String> = thread::scope(|scope| {
@@ -609,7 +606,7 @@ fn search(numbers: &[u64], try_one: impl Fn(u64) -> Result<(), String> + Sync) {
     assert!(failures.is_empty(), "{} of {}:\n{}", failures.len(), numbers.len(), shown.join("\n"));
 }
 
-/// Tries `usually` many of the cases.
+/// Tries a sample of the cases. `usually`: size of the sample in an ordinary test run.
 pub fn search_cases<C: std::fmt::Debug + Sync>(
     cases: &[C],
     usually: u64,

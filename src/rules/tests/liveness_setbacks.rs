@@ -69,7 +69,7 @@ fn cases() -> Vec<Case> {
     let words = [Word::Operator, Word::Event { contentful: true }, Word::Hint { contentful: false }];
     let mut cases = Vec::new();
     for waiting in waitings() {
-        // Only an arrival that ends the wait has a turn.
+        // An arrival that ends the wait leads to a claim, and only a claim has setbacks.
         for word in words.into_iter().filter(|word| ends(waiting.kind, *word, By::Wait)) {
             for setback in SETBACKS {
                 cases.extend(THEN.map(|then| Case { waiting, word, setback, then }));
@@ -98,7 +98,7 @@ fn end_as(world: &mut World, setback: Setback) {
             world.control(|draft| give_way(draft, run, false, pause).map(drop));
             world.end_turn(End::Well);
         }
-        // No run was claimed.
+        // No run was claimed, so there is no turn to end.
         Setback::LacksAWorkspace => {}
     }
 }

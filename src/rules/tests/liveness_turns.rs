@@ -25,7 +25,7 @@ enum Doing {
     CancelsTheWait,
 }
 
-/// End of that turn.
+/// End of the turn whose message ended a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Turn(End),

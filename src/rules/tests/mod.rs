@@ -1,4 +1,4 @@
-//! Unit tests of the rules that decide a step, and the builders of records that they share.
+//! Unit tests of the rules that decide a step, and the functions by which these tests make records.
 
 mod admission;
 mod advisory;
@@ -177,12 +177,12 @@ pub fn draft_at(records: Records, moment: Time) -> Draft {
     Draft::new(records, stamp_at(moment))
 }
 
-/// Returns the report of the decision that a step makes at this time.
+/// Returns the report of the decision that a step makes at `moment`.
 pub fn report(records: &Records, moment: Time) -> DecisionReport {
     decide(&project(records, moment)).report
 }
 
-/// Returns the reason of the decision that a step makes at this time.
+/// Returns the reason of the decision that a step makes at `moment`.
 pub fn reason(records: &Records, moment: Time) -> String {
     report(records, moment).reason
 }
@@ -235,8 +235,7 @@ pub fn work(number: u32) -> WorkItem {
     WorkItem::new(work_id(number), agent(), format!("objective {number}"), at(-5000))
 }
 
-/// Returns an active wait of the agent itself. A timer wait is due in an hour, a task wait is for
-/// task 1.
+/// Returns an active wait of the agent. A timer wait ends in an hour; a task wait is for task 1.
 pub fn wait(number: u32, kind: WaitKind) -> Wait {
     Wait {
         resource: (kind == WaitKind::Task).then(|| task_id(1).to_string()),
@@ -377,7 +376,7 @@ pub fn held(message: &Message, not_before: Option<Time>) -> HeldRun {
     }
 }
 
-/// Returns the records of an agent in this state whose held run of message 1 may resume then.
+/// Returns the records of an agent with a held run of message 1, which may resume at `not_before`.
 pub fn holding(state: ExecutionState, not_before: Option<Time>) -> Records {
     let mut records = records_in(Status::AwakeIdle, state);
     records.state.held = Some(held(&prompt(1), not_before));
@@ -390,7 +389,7 @@ pub fn facts(line: &str) -> Vec<&str> {
     line.split(' ').collect()
 }
 
-/// Returns a shortage of a workspace; no live agent is known to occupy it.
+/// Returns a shortage of a workspace that no live agent is known to occupy.
 pub fn shortage() -> Shortage {
     Shortage {
         resource: Resource::Workspace,
@@ -478,7 +477,7 @@ pub fn taken_in(records: Records) -> Draft {
     taken_in_at(records, now())
 }
 
-/// Returns a draft of these records after a step at this time has taken in everything that is due.
+/// Returns a draft of these records after a step at `moment` has taken in everything that is due.
 pub fn taken_in_at(records: Records, moment: Time) -> Draft {
     let mut draft = draft_at(records, moment);
     take_in(&mut draft).expect("taken in");

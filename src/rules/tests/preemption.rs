@@ -1,4 +1,4 @@
-//! Tests of requests to yield, sections, forced ends of a run, and the resumption.
+//! Tests of requests to yield, critical sections, forced ends of a run, and resumption.
 
 use crate::model::preemption::{Preemption, Section};
 use crate::rules::preemption::{
@@ -25,8 +25,8 @@ fn saved(run: u32) -> Checkpoint {
     Checkpoint { run_id: run_id(run), number: 1 }
 }
 
-/// Returns a run with sections that end at these times, and with a pending request if the end of
-/// its grace is given, all in milliseconds after the present.
+/// Returns a run with critical sections that end at `sections`, and, if given, a request to yield
+/// whose grace period ends at `grace`, all in milliseconds after the present.
 fn run_with(grace: Option<i64>, sections: &[i64]) -> CurrentRun {
     let open = |(index, until): (usize, &i64)| Section {
         number: index as u32 + 1,
@@ -76,7 +76,7 @@ fn a_run_is_asked_to_yield_unless_a_section_of_it_has_time_left() {
         (Some(-30), &[], true, Some(-30)),
         (Some(30), &[10], false, Some(30)),
         (Some(30), &[40], false, Some(40)),
-        // A section still protects the run exactly at its end.
+        // A critical section still protects the run exactly at its end.
         (Some(30), &[0], false, Some(30)),
         (Some(30), &[-1], true, Some(30)),
         (Some(30), &[-1, 10], false, Some(30)),
@@ -86,7 +86,7 @@ fn a_run_is_asked_to_yield_unless_a_section_of_it_has_time_left() {
         let run = run_with(grace, sections);
         assert_eq!(asks_to_yield(&run, now()).is_some(), yields, "{grace:?} {sections:?}");
         assert_eq!(force_at(&run), forced.map(at), "{grace:?} {sections:?}");
-        // A section also delays the end of a run by `fail`, by its tick and by `stop`.
+        // A critical section also delays an end of the run by `fail`, by its own tick or by `stop`.
         let protected = protected_until(&run, now()).is_some();
         let expected = |why| (!protected).then_some(why);
         assert_eq!(asks_to_yield(&condemned("enough", run.clone()), now()), expected("enough"));
@@ -137,7 +137,7 @@ fn sections_nest_and_close_by_number_or_from_the_innermost() {
     let again = close_section(&mut draft, run_id(1), Some(2));
     assert_eq!(again.map_err(|refused| refused.kind), Err("no_section"));
     assert_eq!(numbers(&draft), [1, 3]);
-    // A number is not used again while a later one is open.
+    // The number of a closed section is not used again while a later section is open.
     assert_eq!(open_section(&mut draft, run_id(1), secs(1), false).map(|section| section.number), Ok(4));
     for left in [&[1, 3][..], &[1], &[]] {
         close_section(&mut draft, run_id(1), None).expect("closed");
@@ -146,8 +146,8 @@ fn sections_nest_and_close_by_number_or_from_the_innermost() {
     assert!(close_section(&mut draft, run_id(1), None).is_err());
 }
 
-/// While a section is open, another section does not extend the protection of the run. It ends with
-/// the deadline of the first section, and after `max_section` at the latest.
+/// A critical section protects a run from a request to yield. An overlapping section does not
+/// extend this protection, which lasts for `max_section` at most.
 #[test]
 fn overlapping_sections_protect_until_the_deadline_of_the_first() {
     let mut records = live(current_run(&prompt(1)));
@@ -163,7 +163,7 @@ fn overlapping_sections_protect_until_the_deadline_of_the_first() {
     }
     records.state.current_run = Some(current_run(&prompt(1)));
     assert_eq!(opened(&mut records, 0, 3600), at(600_000), "max_section");
-    // A section of a stopped turn does not extend its grace.
+    // A critical section of a stopped turn does not extend the grace period of the stop.
     records.state.current_run = Some(stopped(current_run(&prompt(1))));
     assert_eq!(opened(&mut records, 7, 3600), at(7));
 }
@@ -188,7 +188,7 @@ fn no_section_begins_in_a_run_that_may_be_ended() {
     for (run, opens) in [
         (run_with(Some(0), &[]), true),
         (run_with(Some(-1), &[]), false),
-        // An open section protects the run, so that it may open another section.
+        // A run with an open critical section is not ended yet, so it may open another section.
         (run_with(Some(-1), &[10]), true),
         (condemned("x", run_with(None, &[10])), true),
         (condemned("x", run_with(None, &[])), false),
@@ -217,8 +217,8 @@ fn commands_of_a_run_that_is_not_current_are_refused() {
 fn a_run_is_forced_only_for_its_current_deadline() {
     for (run, over, forced) in [
         (run_with(Some(-5), &[]), -5, true),
-        // The monitor saw the deadline pass by a clock that nobody can set, although it is not past
-        // by the clock of the records.
+        // By the monitor's clock, which nobody can set, the deadline is past; by the clock of the
+        // records the deadline is not past.
         (run_with(Some(5), &[]), 5, true),
         (run_with(Some(-5), &[7]), -5, false),
         (run_with(None, &[]), -5, false),
@@ -395,7 +395,7 @@ fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
     assert_eq!(claimed.stands_in, Some(ExecutionState::Resumed));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     assert_eq!((claimed.stands_in, claimed.run.checkpoint), (None, Some(saved(1))), "no hook is installed");
-    // The hook of a turn that deferred itself has already run.
+    // The hook of a turn that deferred itself has already run, so no hook is due (`entered`).
     let transaction =
         settled(CurrentRun { checkpoint: Some(saved(3)), ..current_run(&prompt(1)) }, exited(75));
     let held = transaction.state.held.expect("held");
@@ -506,9 +506,9 @@ fn a_stop_that_is_told_to_fail_has_the_reason_of_the_operator() {
     }
 }
 
-/// Tries every combination of a request, sections, a yield and `fail`. A run with time left in a
-/// section is neither asked nor forced; a run that has yielded and is not told to fail is
-/// suspended.
+/// Tries every combination of a request, critical sections, a yield and `fail`. A run with time
+/// left in a section is neither asked to yield nor forced to end. A run that has yielded and is not
+/// told to fail is suspended.
 #[test]
 fn sections_protect_and_yielding_suspends_in_every_combination() {
     for grace in [None, Some(-10), Some(0), Some(10)] {

@@ -1,5 +1,4 @@
-//! Tests of the order of agents: more urgent agents are first, but waiting makes an agent more
-//! urgent.
+//! Tests of the order of agents: urgent agents are first, and waiting makes an agent more urgent.
 
 use crate::model::policy::SchedulingPolicy;
 use crate::model::preemption::{Critical, FreeResources, Percent};
@@ -144,7 +143,7 @@ fn machines_that_step_the_same_agents_begin_with_different_ones() {
         (2, 0.5, "b"),
         (3, 0.99, "c"),
         (4, 0.99, "d"),
-        // With many machines still no agent precedes a more urgent agent.
+        // With 100 machines and a high draw, still only the equally urgent agents are candidates.
         (100, 0.99, "d"),
         (100, 0.25, "b"),
     ];

@@ -1,4 +1,4 @@
-//! Tests of the facts of a decision: how each fact follows from the records.
+//! Tests of the facts on which a decision depends, and which follow from the records.
 
 use crate::rules::closure::ClosureFacts;
 use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, closure_facts};
@@ -75,9 +75,9 @@ fn an_operators_interject_message_ends_a_backoff_early() {
     let interject = Message { priority: Priority::Interject, ..prompt(2) };
     let rows = [
         (interject.clone(), true),
-        // The interjection has itself failed before.
+        // This message has itself failed before, so it does not end the backoff.
         (Message { attempt: 2, ..interject.clone() }, false),
-        // The interjection is the message that failed, at a later or at the same attempt.
+        // The message that failed does not end its own backoff.
         (Message { id: message_id(1), attempt: 2, ..interject.clone() }, false),
         (Message { id: message_id(1), ..interject.clone() }, false),
         (Message { priority: Priority::Next, ..prompt(2) }, false),
@@ -89,7 +89,7 @@ fn an_operators_interject_message_ends_a_backoff_early() {
         records.inbox.head = Some(head.clone());
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(is_over), "{head:?}");
-        // The backoff of a failed recovery names no message. Messages from before it do not end it.
+        // Without a failed message, as after a failed recovery, no message ends the backoff.
         records.state.execution.task_id = None;
         let found = project(&records, now()).backoff.map(|backoff| backoff.is_over);
         assert_eq!(found, Some(false), "{head:?}");

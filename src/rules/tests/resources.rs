@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Returns the records and events of a step at this time whose claim lacks a resource. `None` if
-/// the step changes nothing.
+/// Returns the records and events of a step at `moment` whose claim lacks a resource. `None` if the
+/// step changes nothing.
 fn step(records: &Records, lacking: &Shortage, moment: Time) -> Option<(Records, Vec<EventKind>)> {
     let records = Records { shortage: Some(lacking.clone()), ..records.clone() };
     let report = report(&records, moment);
@@ -79,7 +79,7 @@ fn a_claim_that_lacks_another_resource_resets_its_checks_but_not_its_deferrals()
     assert!(!kinds.contains(&EventKind::MessageAdmitted), "its admission has an event already");
 }
 
-/// A run that lacks a limit does not time out, because the limit ends with its period.
+/// A run that waits for a usage limit does not time out, because the limit is renewed for sure.
 #[test]
 fn only_a_run_that_may_wait_for_ever_times_out() {
     let never = Timeouts { resources: Limit(None), ..Timeouts::default() };

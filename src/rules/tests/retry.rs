@@ -1,4 +1,4 @@
-//! Tests of the delay of a retry: the published numbers, the maximum, jitter, and no overflow.
+//! Tests of the retry delay: the values of each strategy, the maximum, jitter, and no overflow.
 
 use crate::model::recovery::{RecoveryPolicy, Strategy};
 use proptest::prelude::*;

@@ -109,7 +109,7 @@ fn in_the_night_of_a_clock_change_a_fixed_time_fires_once_and_a_wildcard_follows
         ("@daily", "America/Havana", "2025-03-08T12:00:00Z", "09T01:00-04:00 10T00:00-04:00"),
         ("@midnight", "America/Havana", "2025-11-01T12:00:00Z", "02T00:00-04:00 03T00:00-05:00"),
         ("0 0 * * sun", "America/Havana", "2025-11-01T12:00:00Z", "02T00:00-04:00 09T00:00-05:00"),
-        // The clocks skip a whole day. That is too long for summer time, so its fires are lost.
+        // The clocks skip a whole day, more than for summer time, so that day's fires are lost.
         ("0 12 * * *", "Pacific/Apia", "2011-12-29T12:00:00Z", "29T12:00-10:00 31T12:00+14:00"),
         ("30 2 * * *", "CET-1CEST,M3.5.0,M10.5.0/3", spring, "29T03:00+02:00 30T02:30+02:00"),
     ] {
@@ -128,7 +128,7 @@ fn a_day_and_a_weekday_go_together_as_crontab_says() {
         let found: Vec<&str> = found.iter().map(|at| &at[5..10]).collect();
         assert_eq!(found, expected, "{expression}");
     };
-    // 2026 begins with a Thursday. If both fields are restricted, either of them is enough.
+    // 2026 begins with a Thursday. If day and weekday are both restricted, either is enough.
     days("0 0 1,15 * fri", "01-01 01-02 01-09 01-15 01-16");
     days("0 0 1-7 * mon", "01-01 01-02 01-03 01-04 01-05 01-06 01-07 01-12");
     days("0 0 13 * *", "01-13 02-13");

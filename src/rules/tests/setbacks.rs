@@ -1,5 +1,5 @@
-//! Tests of the setbacks of a message: what a failed or interrupted run costs it, and after how
-//! many setbacks a person is told.
+//! Tests of the setbacks of a message: the attempts that failed and interrupted runs cost, and the
+//! number of setbacks after which a person is told.
 
 use crate::rules::stall::PATIENCE;
 use crate::rules::transition::lifecycle;
@@ -102,7 +102,7 @@ fn an_interruption_costs_no_attempt_and_consecutive_interruptions_are_counted() 
             assert!([now().after(pause), at(1).after(pause)].contains(&retry.not_before), "{what}");
             records = after(again(records), end);
         }
-        // A failed attempt resets the counts.
+        // A failed attempt resets the numbers of consecutive setbacks.
         let failed = settled(again(records), exited(1));
         let message = failed.inbox.head.expect("queued");
         assert_eq!((message.attempt, message.setbacks), (4, Setbacks::default()), "{what}");
@@ -163,7 +163,7 @@ fn all_held() -> Vec<(Records, &'static str)> {
     ]
 }
 
-/// Returns the records after a step at this time whose claim lacks a resource.
+/// Returns the records after a step at `moment` whose claim lacks a resource.
 fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
     records.shortage = Some(missing.clone());
     let report = report(&records, moment);
@@ -188,7 +188,7 @@ fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
         // The agent is due only to tell a person once more.
         assert_eq!(next_due(&records), Some(state.execution.since.after(PATIENCE)), "{why}");
         assert_eq!(deadline(state, &records.policy.timeouts), None);
-        // Neither time nor a hint nor an interjection nor `start` resumes the run.
+        // Time, a hint, a message of priority `interject` and `start` all do not resume the run.
         records.inbox.hints = vec![hint(8)];
         records.inbox.last_interject = Some(MessageId(stamp_at(at(90_000)).mint()));
         let draft = taken_in_at(records.clone(), at(99_000_000));
@@ -239,7 +239,7 @@ fn waiting_for_a_resource_of_a_live_agent_counts_as_no_deferral() {
         assert_eq!((held.is_occupied, held.setbacks), (true, Setbacks::default()));
         assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
     }
-    // Once the holder is not known, the timeout and the deferrals count from that time.
+    // Without a known occupant, the timeout and the deferrals of the run count from this time on.
     let moment = at(40 * 60_000);
     records = lacking(records, &shortage(), moment);
     assert_eq!(the_held(&records).setbacks.deferrals, 1);
@@ -290,7 +290,7 @@ fn no_deferral_or_suspension_is_longer_than_max_deferral_and_the_record_says_tha
         let cut = format!("cut to {} (recovery.max_deferral)", now().after(longest));
         assert!(missing.starts_with(&cut), "{missing}");
     }
-    // A suspension is cut as well, whether the turn or `preempt` has given its length.
+    // `recovery.max_deferral` limits a suspension, too, given by the turn or by `preempt`.
     for asks in [false, true] {
         let forever = Some(Span::from_secs(1_000_000_000));
         let records = after(running(&prompt(1)), |draft| {

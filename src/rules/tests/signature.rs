@@ -15,7 +15,7 @@ struct Example {
     secret: &'static str,
     headers: Vec<(&'static str, String)>,
     body: &'static str,
-    /// Time of the request in seconds since 1970.
+    /// Time at which the request arrives, in seconds since 1970.
     at: i64,
 }
 
@@ -81,7 +81,7 @@ fn standard() -> Example {
     }
 }
 
-/// Returns the event of the tests of Stripe's own libraries.
+/// Returns the signed event in the test data of Stripe's own libraries.
 fn stripe() -> Example {
     let said = "t=1533204620,v1=f0bdba6d4eacbd8ad8a3bbadd7248e633ec1477f7899c124c51b39405fa36613,\
                 v0=63f3a72374a733066c4be69ed7f8e5ac85c22c9f0a6a612ab9a025a9e4ee7eef";
@@ -171,7 +171,7 @@ fn one_right_signature_among_several_is_enough() {
     assert_eq!(rotated.shown(), Some(Shown::Signed));
 }
 
-/// The prefix of GitHub's digits is optional, and upper and lower case mean the same.
+/// GitHub's signature may lack its prefix, and may have digits in upper or lower case.
 #[test]
 fn the_prefix_and_the_case_of_hexadecimal_digits_do_not_matter() {
     let said = github().headers[0].1.clone();

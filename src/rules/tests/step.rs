@@ -1,4 +1,4 @@
-//! Tests of the preparations before a decision, their order, and the decision.
+//! Tests of a step's work before its decision, of the order of that work, and of the decision.
 
 use crate::model::place::Away;
 use crate::model::records::MalformedFile;
@@ -7,7 +7,7 @@ use crate::rules::step::{Before, BusyAction, Next, Step, Submissions, Tried, fir
 
 use super::*;
 
-/// Returns a state in which every preparation is due.
+/// Returns a state in which a step has every kind of work to do before its decision.
 fn all_at_once() -> State {
     let mut state = state(Status::AwakeRunning, ExecutionState::Running);
     let pending = PendingTransition {
@@ -71,7 +71,7 @@ fn while_another_process_holds_the_lease_the_first_two_rungs_decide() {
     });
     assert_eq!(when_busy(&running, true, Some(away.clone()), now()), BusyAction::Leave(Box::new(elsewhere)));
     assert_eq!(when_busy(&stopped, true, Some(away), now()), stop());
-    // The clock is behind the clock of the claim.
+    // The clock is behind the time of the claim, so the end of the lease must be corrected.
     let before = at(-3_600_000);
     assert_eq!(when_busy(&running, true, None, before), BusyAction::SetLeaseRight(run_id(1)));
     assert_eq!(when_busy(&running, false, None, before), in_progress(Some(run_id(1))));
@@ -110,7 +110,7 @@ fn files_and_stale_messages_in_the_inbox_come_before_the_decision() {
     let only_stale = stepped(found.clone(), tried(Submissions::NoMore));
     assert_eq!(only_stale.next, Next::DropStale);
     assert!(!only_stale.draft.is_empty(), "the draft drops the stale message");
-    // With another message in the queue, the step need not load the records again.
+    // The next message is already loaded, so the step decides right after the stale message.
     found.inbox.head = Some(prompt(1));
     assert_eq!(kind(&stepped(found, tried(Submissions::NoMore)).next), DecisionKind::StartModelTurn);
 }
@@ -133,7 +133,7 @@ fn files_that_were_left_for_later_come_before_a_rest_but_after_a_claim() {
     });
     let claim = stepped(busy, tried(Submissions::Some));
     assert_eq!(kind(&claim.next), DecisionKind::StartModelTurn);
-    // A claim that lacks a resource is a rest, too.
+    // Files are also admitted before the agent waits for a resource that the claim lacks.
     assert_eq!(claim.clone().lacking(shortage(), tried(Submissions::Some)).next, Next::TakeIn);
     let lacking = claim.lacking(shortage(), tried(Submissions::NoMore));
     assert_eq!(kind(&lacking.next), DecisionKind::WaitForResources);

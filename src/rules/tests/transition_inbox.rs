@@ -1,4 +1,4 @@
-//! Tests of arrivals: stale messages, wake hints, messages that need no turn, the ticks of the
+//! Tests of arrivals: stale messages, wake hints, messages that need no turn, messages of the
 //! scheduler, and requeued messages.
 
 use crate::model::decision::{Tick, WorkTick};
@@ -38,13 +38,13 @@ fn stale_messages_are_dropped_with_the_reason() {
         let draft = taken_in(records);
         assert!(draft.records.inbox.stale.is_empty());
         let transaction = finish(draft);
-        // For an expired message a person is told, but not for a duplicate.
+        // A person is told of an expired message, but not of a duplicate.
         let expected = [EventKind::MessageAdmitted, EventKind::MessageSettled, EventKind::Attention];
         assert_eq!(kinds(&transaction.events), expected[..2 + notes]);
         assert_eq!(settled_as(&transaction), (MessageStatus::Dropped, Some(reason), false));
         assert_eq!(transaction.state.counters.messages_dropped, 1);
         assert_eq!(transaction.deletes, [Delete::Message(keyed.key())]);
-        // The key of a duplicate remains the key of the other message.
+        // The dedupe key of a duplicate is not recorded again: the first message has it.
         assert_eq!(transaction.puts.len(), notes, "{reason}");
     }
 }
@@ -90,7 +90,7 @@ fn hints_of_one_scope_are_merged_into_one_hint_with_a_count_and_all_reasons() {
         assert_eq!(draft.records.state.pending_wake_hint, Some(expected));
         assert!(draft.records.inbox.hints.is_empty());
         let transaction = finish(draft);
-        // The payload of the first hint is in the message, so that its event has none.
+        // The first hint has no event of its own, because the message contains its payload.
         let merged: Vec<(&Value, &Value)> = of_kind(&transaction.events, EventKind::WakeHintCoalesced)
             .map(|data| (&data["count"], &data["hint"]["payload"]))
             .collect();
@@ -142,7 +142,7 @@ fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
         (by_trigger.clone(), about(&by_trigger, "mail"), false),
         (about(&by_trigger, "post"), about(&by_trigger, "mail"), false),
         (by_wait.clone(), from(&by_wait, "github"), false),
-        // Hints about one resource are merged, whatever their sources.
+        // Merged (`true`): hints about one resource, even if their sources differ.
         (by_resource.clone(), from(&by_resource, "github"), true),
         (by_wait.clone(), from(&by_wait, "cron"), true),
     ] {
@@ -240,13 +240,13 @@ fn a_held_run_fails_at_once_without_its_message_and_never_with_a_disabled_timeou
         assert_eq!(transaction.state.retry.expect("a retry").attempt, None);
 
         let mut records = held_since(Status::AwakeIdle, state, -100_000_000);
-        // With other input the agent does not stand still, so that no person is told.
+        // A queued message keeps the agent from counting as stalled, so that no stall is reported.
         records.inbox.head = Some(prompt(2));
         records.policy.timeouts.resources = Limit(None);
         records.policy.timeouts.suspend = Limit(None);
         assert!(taken_in(records).is_empty(), "{state}");
 
-        // A timeout does not start a stopped agent.
+        // A held run that exceeds its timeout does not start a stopped agent.
         let draft = taken_in(held_since(Status::Stopped, state, -limit - 1));
         assert_eq!(draft.records.state.status, Status::Stopped, "{state}");
         assert_eq!(reason(&draft.records, now()), "stopped");
@@ -328,7 +328,7 @@ fn a_tick_is_a_message_of_the_runtime_and_wakes_the_agent() {
         records.state.pending_wake_hint = Some(hint(7));
         let (transaction, message) = emitted(records, &tick);
         let authority_class = match &tick {
-            // Any sender may write a hint, so that its tick is no instruction.
+            // Any sender may write a hint, so a message made from a hint is never an instruction.
             Tick::WakeHint { .. } => AuthorityClass::IntegrationSignal,
             Tick::Work { .. } | Tick::OwnSystemWait { .. } => AuthorityClass::RuntimeInstruction,
         };
@@ -397,7 +397,7 @@ fn a_tick_for_a_hint_has_all_fields_of_the_hint() {
         payload: Some(text("new mail")),
     };
     assert_eq!(message.hint, Some(hinted.clone()));
-    // The event of the tick's admission has the hint, too.
+    // The event about the admission of the message contains the hint, too.
     let mut taken = draft(super::records());
     admitted(&mut taken, &message);
     let told = &finish(taken).events[0].data;
@@ -412,8 +412,8 @@ fn a_tick_for_a_hint_without_a_body_is_without_content() {
     assert!(!message.body.is_contentful());
 }
 
-/// Emits the tick of the next decision and removes its message, as if its turn had changed nothing.
-/// Returns the reason of the decision.
+/// Sends the scheduler's message of the next decision and removes it, as if its turn had changed
+/// nothing. Returns the reason of the decision.
 fn tick_once(records: &mut Records) -> String {
     let decision = decide(&project(records, now()));
     let reason = decision.report.reason;

@@ -19,7 +19,7 @@ fn a_new_agent_is_booting_and_its_only_event_is_its_creation() {
     assert!(transaction.archived.is_empty());
 }
 
-/// Returns the pairs of a status and a state that agrees with it.
+/// Returns every pair of a status and an execution state that allows the status.
 fn occurring() -> impl Iterator<Item = (Status, ExecutionState)> {
     ExecutionState::ALL.iter().flat_map(|state| {
         Status::ALL
@@ -122,7 +122,7 @@ fn the_run_or_the_recovery_of_a_stopped_agent_is_shut_down_once() {
             assert_eq!(draft.records.state.execution.state, expected, "{status} {state}");
             assert!(!is_to_be_shut_down(&draft.records.state));
         }
-        // The grace begins with the shutdown of the run, not with the stop.
+        // The grace period starts with the shutdown of the run, not with the call of `stop`.
         let stopping = draft.records.state.current_run.and_then(|run| run.stopping);
         assert!(stopping.is_none_or(|stopping| stopping.kill_at == at(12_000)));
     }
@@ -270,7 +270,8 @@ fn a_failed_recovery_is_tried_again_after_a_pause_and_costs_its_message_no_attem
     }
 }
 
-/// Returns the pauses after consecutive failed recoveries in milliseconds, and their transactions.
+/// Returns the retry delays, in milliseconds, after failed recoveries in a row, and the
+/// transactions.
 fn failing(mut records: Records, times: usize) -> (Vec<i64>, Vec<Transaction>) {
     let (mut pauses, mut all) = (Vec::new(), Vec::new());
     for _ in 0..times {
@@ -292,7 +293,7 @@ fn the_pause_after_a_failed_recovery_grows_and_a_person_is_told_after_the_last_a
         .map(|transaction| of_kind(&transaction.events, EventKind::Attention).count())
         .collect();
     assert_eq!(told, [0, 0, 0, 0, 1, 0, 0], "once");
-    // A successful recovery resets the count.
+    // A successful recovery resets the number of failed recoveries.
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Failed);
     records.state = transactions[6].state.clone();
     let mut draft = draft(records);
@@ -312,7 +313,7 @@ fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_its_policy_says_
     let told = of_kind(&last.events, EventKind::Attention).next().expect("told");
     let expected = ["agent_stopped", "its recovery failed: no disk"];
     assert_eq!(words(told, ["subject", "reason"]), expected);
-    // The last failure resets the number of failures, and a start does not end the pause.
+    // A later start keeps the retry delay, although the stop has reset the number of failures.
     records.state = last.state.clone();
     let mut starting = draft(records.clone());
     start(&mut starting, &OPERATOR).expect("started");

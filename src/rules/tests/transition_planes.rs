@@ -10,12 +10,10 @@ fn with_work(numbers: &[u32]) -> Records {
     Records { works: numbers.iter().map(|number| work(*number)).collect(), ..records() }
 }
 
-/// Returns the messages that a transaction admits, in order.
 fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
     all_of!(transaction.puts, Put::Message)
 }
 
-/// Returns the statuses of the waits that a transaction archives.
 fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
     all_of!(transaction.archived, Archived::Wait).map(|wait| wait.status).collect()
 }
@@ -124,7 +122,7 @@ fn each_deadline_of_a_wait_makes_one_message_with_its_time_and_ends_no_wait() {
         };
         let mut draft = draft(Records { waits: vec![waiting], ..records() });
         take_in_due(&mut draft);
-        // The second step finds no further deadline.
+        // A second step sends no second message for the same deadlines.
         take_in_due(&mut draft);
         let transaction = finish(draft);
         let row = format!("{kind:?} {wake:?} {recheck:?} {expires:?}");
@@ -212,7 +210,7 @@ fn a_name_has_one_active_timer() {
     assert_eq!(action, "added");
     draft.records.timers[0].next_at = at(5000);
     // A timer of the same definition stays unchanged. A new text keeps the time of the next fire,
-    // and a new schedule computes it again.
+    // and a new schedule sets a new time.
     for (again, action, next_at) in [
         (named(600, "look"), "unchanged", at(5000)),
         (named(600, "look again"), "replaced", at(5000)),

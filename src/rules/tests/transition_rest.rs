@@ -66,7 +66,7 @@ fn an_agent_that_rests_is_asleep_or_awaits_its_task() {
     }
 }
 
-/// Returns an agent with own waits of these kinds. Task 1, for which it may wait, has this status.
+/// Returns an agent that has waits of these kinds. Its task 1 has this status.
 fn waiting(status: Status, kinds: &[WaitKind], task_status: TaskStatus) -> Records {
     let mut records = records_in(status, ExecutionState::Waiting);
     records.waits = kinds.iter().zip(1..).map(|(kind, number)| wait(number, *kind)).collect();
@@ -234,12 +234,12 @@ fn an_advisory_has_one_event_when_it_begins() {
     let weak = |number| vec![format!("external_wait_has_weak_recoverability {}", wait_id(number))];
     assert_eq!(told(&mut records), weak(1));
     assert_eq!(told(&mut records), [""; 0]);
-    // A second advisory is recorded without repeating the first.
+    // A second advisory (warning about a wait) has an event that does not repeat the first.
     records.waits.push(Wait { resource: Some("mail".to_owned()), ..wait(2, WaitKind::External) });
     let blocked_by = Some("a decision".to_owned());
     records.works.push(WorkItem { blocked_by, recheck_at: Some(at(1)), ..work(1) });
     assert_eq!(told(&mut records), weak(2));
-    // The next commit removes an advisory that has ended. If the advisory returns, it has an event
+    // An advisory ends when its wait is removed. If the wait returns, the advisory has an event
     // again.
     let gone = records.waits.remove(0);
     records.state.status = Status::AwakeIdle;

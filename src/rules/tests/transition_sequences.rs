@@ -59,9 +59,9 @@ pub enum Act {
     DropTimer,
     Pass(i64),
     Step,
-    // The running turn ends and its tick settles it.
+    // The running turn ends, and its `tick` process settles it.
     EndTurn(End),
-    // The tick of the turn dies before the settlement.
+    // The `tick` process of the turn dies before the settlement.
     LoseTick,
     Stop { requeue: bool },
     ShutDown,
@@ -74,10 +74,10 @@ pub enum Act {
     Preempt { grace: u64, pause: Option<u64> },
     // The turn opens a critical section of so many seconds, or closes the innermost section.
     Section(Option<u64>),
-    // The turn takes the interjections from the queue.
+    // The turn takes the operator's messages of priority `interject` from the queue.
     SafePoint,
     Yield { saved: bool, pause: Option<u64> },
-    // The tick ends a turn that did not yield before its deadline.
+    // The `tick` process ends a turn that did not yield before its deadline.
     Force,
     Resume,
     Fail,
@@ -141,7 +141,7 @@ const STATUS_TABLE: [(Status, Status); 14] = [
     (Status::AwakeRunning, Status::AwakeIdle),
     (Status::Asleep, Status::AwakeIdle),
     (Status::AwaitingTask, Status::AwakeIdle),
-    // The agent rests for another reason.
+    // The reason for which the agent rests may change between a task and anything else.
     (Status::AwaitingTask, Status::Asleep),
     (Status::Asleep, Status::AwaitingTask),
 ];
@@ -170,7 +170,7 @@ pub struct World {
     runs: BTreeMap<RunId, Run>,
     pub now: Time,
     named: u32,
-    /// Run whose tick is alive.
+    /// Run whose `tick` process is alive.
     pub live: Option<RunId>,
     lacking: Option<Shortage>,
     /// True if each transaction is checked; false in searches for which the check takes too long.
@@ -340,7 +340,7 @@ impl World {
         }
     }
 
-    /// Clears the resting decision, as every transition does, after a change without a draft.
+    /// Clears the stored decision of a resting agent, because a test has changed records directly.
     pub fn changed(&mut self) {
         self.records.state.resting = None;
     }
@@ -401,7 +401,7 @@ impl World {
                 if *kind == WaitKind::External {
                     new.resource = Some("mail:1".to_owned());
                 }
-                // A new wait on an item replaces its active one.
+                // A new wait on a work item replaces the active wait on that item.
                 self.records.waits.retain(|other| item.is_none() || other.work_item_id != item);
                 self.records.waits.push(new);
                 self.changed();
@@ -503,7 +503,7 @@ impl World {
             Act::Resume => self.control(resume),
             Act::Fail => {
                 self.control(|draft| fail(draft, "by hand", &OPERATOR).map(drop));
-                // The command that fails a run also ends it.
+                // `fail` only marks a live run as failed; its caller ends the run.
                 let ends = self.records.state.current_run.as_ref().is_some_and(|run| run.condemned.is_some());
                 if ends && self.live.is_some() {
                     self.end_turn(End::Killed);
@@ -521,12 +521,12 @@ impl World {
         }
     }
 
-    /// Applies a command unless it is refused. Panics if a refusal touches the draft.
+    /// Applies a command unless it is refused. Panics if a refused command has changed the draft.
     pub fn control(&mut self, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
         self.control_if(true, change);
     }
 
-    /// Applies a command unless it is refused. Commits its changes only if it is `asked` for.
+    /// Calls a command. Commits its changes if `asked` is true and the command is not refused.
     fn control_if(&mut self, asked: bool, change: impl FnOnce(&mut Draft) -> Result<(), Refusal>) {
         let mut draft = self.draft();
         match change(&mut draft) {
@@ -595,7 +595,6 @@ impl World {
                 if self.needs_operator() {
                     return (decision, true);
                 }
-                // The next step changes nothing.
                 let mut again = self.draft();
                 lack(&mut again, &message, continuation.clone(), shortage, &report).expect("put off");
                 assert!(again.is_empty(), "{shortage:?} recorded twice");
@@ -608,7 +607,7 @@ impl World {
             StepAction::Reduce { message_id, continuation } => {
                 let message = take(&draft, *message_id);
                 decided(&mut draft, &report);
-                // The message of a timer wait ends that wait even if it is reduced.
+                // Leaves out fired timer waits, which end even if their message has no turn.
                 let still = |records: &Records| -> Vec<Wait> {
                     records.waits.iter().filter(|wait| wait.woken_at.is_none()).cloned().collect()
                 };
@@ -631,7 +630,6 @@ impl World {
                 if !self.is_checked {
                     return (decision, true);
                 }
-                // The next step changes nothing.
                 let mut again = self.draft();
                 take_in(&mut again).expect("taken in");
                 let same = decide(&project(&again.records, self.now));
@@ -879,7 +877,7 @@ fn a_message_whose_turns_all_fail_becomes_a_dead_letter_and_the_next_message_run
     assert_eq!(turns, 5, "max_attempts");
     let dead = world.archive[0].settlement.clone().expect("settled");
     assert_eq!((world.archive[0].id, dead.dead_letter), (message_id(101), true));
-    // The agent recovers at once, and claims the other message.
+    // After the dead letter, the first step recovers, and the second claims the next message.
     world.act(&Act::Step);
     world.act(&Act::Step);
     let run = world.records.state.current_run.clone().expect("a run");

@@ -186,7 +186,7 @@ fn a_completed_turn_processes_its_message_and_its_closure_determines_the_state()
         let ended = settlement(&transaction);
         assert_eq!((ended.status, ended.run_id), (MessageStatus::Processed, Some(run_id(1))));
         let mut events = vec![EventKind::MessageSettled, EventKind::StateTransition, EventKind::RunSettled];
-        // A person is told of an operator wait after the turn that has set it.
+        // A person is notified of an operator wait after the turn that has set the wait.
         events.extend((name == "an operator wait").then_some(EventKind::Attention));
         assert_eq!(kinds(&transaction.events), events);
     }
@@ -373,7 +373,7 @@ fn a_message_whose_last_attempt_failed_becomes_a_dead_letter_with_every_reason()
         assert_eq!(reasons, [(1, "too long"), (2, "too long"), (3, "exit status 1")]);
         assert_eq!(transaction.deletes, [Delete::Message(message.key())]);
         assert_eq!(transaction.state.counters.dead, 1);
-        // The next message does not wait for a backoff.
+        // A dead letter causes no retry delay, so the agent is free for the next message at once.
         assert_eq!(transaction.state.status, Status::AwakeIdle);
         let retry = transaction.state.retry.as_ref().map(|retry| (retry.attempt, retry.not_before));
         assert_eq!(retry, Some((None, now())));

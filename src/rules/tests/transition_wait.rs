@@ -43,8 +43,8 @@ impl World {
         self.queue.insert(message.key(), message);
     }
 
-    /// Returns the message to which a wait is bound, and the answer that it has lost. `None` if the
-    /// wait has ended.
+    /// Returns the message to which a wait is bound, and the message that should have ended the
+    /// wait but for which no turn completed. `None` if the wait has ended.
     fn binding(&self, number: u32) -> Option<Binding> {
         let wait = self.records.waits.iter().find(|wait| wait.id == wait_id(number))?;
         Some((wait.resolved_by, wait.lost_answer))
@@ -89,7 +89,7 @@ impl World {
         self.end_turn(End::Badly);
     }
 
-    /// Takes in what is due, without the decision of a step.
+    /// Sends the messages of due timers and deadlines, without the decision of a step.
     fn take_in_due(&mut self) {
         let mut draft = self.draft();
         timer::take_in_due(&mut draft);
@@ -131,7 +131,7 @@ fn a_wait_stays_bound_while_its_message_has_another_try() {
         let mut world = bound();
         world.end_turn(end);
         assert_eq!(world.binding(1), BOUND, "{end:?}");
-        // A later message about the same resource does not end the wait.
+        // A later message about the same resource does not end the wait, which is bound already.
         world.enqueue(event(60, "pr:1"));
         world.claim_next();
         assert_eq!(world.records.state.current_run.as_ref().map(|run| run.message_id), Some(MESSAGE));
@@ -139,7 +139,7 @@ fn a_wait_stays_bound_while_its_message_has_another_try() {
         world.end_turn(End::Well);
         assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{end:?}");
     }
-    // The wait stays bound if the tick of its turn dies.
+    // The wait stays bound to its message if the `tick` process of the turn dies.
     let mut world = bound();
     world.live = None;
     world.claim_next();
@@ -241,14 +241,14 @@ fn an_event_ends_a_wait_if_it_was_admitted_before_the_expiry_however_late_the_st
     for priority in priorities {
         // The wait has not expired exactly at its expiry time.
         for (admitted, in_time) in [(-5000, true), (1000, true), (1002, false), (4000, false)] {
-            // The step comes soon after the expiry, or an hour later.
+            // The step comes one second, or about an hour, after the expiry time of the wait.
             for step_at in [2000, 3_600_000] {
                 let mut world = world(vec![Wait { expires_at: Some(at(1000)), ..about(1, "pr:1") }]);
                 world.now = at(step_at.max(admitted + 1));
                 let event = admitted_at(at(admitted), Message { priority, ..event(50, "pr:1") });
                 world.enqueue(event.clone());
                 let ran = world.run_out();
-                // A message of higher priority precedes the expiry, whatever its time.
+                // A message of higher priority precedes the expiry message, whatever its time.
                 let first = in_time || priority == Priority::Next;
                 let expected = if first { WaitStatus::Resolved } else { WaitStatus::Expired };
                 let case = format!("{priority:?}, admitted at {admitted}, a step at {step_at}");
@@ -278,7 +278,7 @@ fn the_deadline_message_of_a_wait_that_has_ended_has_no_turn() {
     for (recheck_at, expires_at) in [(Some(at(1000)), None), (None, Some(at(1000)))] {
         let mut world = world(vec![Wait { recheck_at, expires_at, ..about(1, "pr:1") }]);
         world.now = at(2000);
-        // The wait is cancelled after the message of its deadline was written.
+        // The message of the deadline is written before the wait is cancelled.
         world.take_in_due();
         world.control(|draft| cancel(draft, wait_id(1)).map(drop));
         assert_eq!(world.run_out(), []);
@@ -296,7 +296,7 @@ fn a_recheck_has_a_turn_and_ends_no_wait() {
     assert_eq!([1, 2].map(|number| world.binding(number)), [ACTIVE, ACTIVE]);
     world.now = at(FAR);
     assert_eq!(world.run_out(), []);
-    // A recheck that has had its turn is no fallback any more.
+    // After the turn for its only recheck, the wait causes no further message to the agent.
     let left = &world.records.waits[0];
     assert_eq!((left.recoverability(), left.recheck_at), (Recoverability::Weak, None));
     let advised = advisories(&world.load(), world.now);
@@ -474,7 +474,7 @@ fn set_aside(keeper: Wait) -> World {
     world
 }
 
-/// Returns the number of ended ticks about input that was set aside.
+/// Returns the number of ended messages of the scheduler about input that was set aside.
 fn looks(world: &World) -> usize {
     let is_look = |message: &&Message| {
         message.idempotency_key.as_deref().is_some_and(|key| key.starts_with("reduced_input:"))
@@ -513,8 +513,8 @@ fn input_that_was_set_aside_has_one_turn_when_the_wait_that_kept_it_out_ends() {
         world.run_out();
         assert_eq!(looks(&world), 1);
     }
-    // The turn for an answer or for the expiry is told of the input, so that it needs no other
-    // turn.
+    // A turn for an answer or for the expiry also lists the input that was set aside, so that input
+    // needs no turn of its own.
     let mut answered = set_aside(keeper());
     answered.enqueue(prompt(60));
     answered.run_out();
@@ -592,7 +592,7 @@ fn a_deadline_within_a_minute_continues_the_chain_of_hops_and_a_later_one_does_n
         let told: Vec<u32> = all_of!(transaction.puts, Put::Message).map(|message| message.hops).collect();
         assert_eq!(told, [hops; 4]);
     }
-    // A wait beyond the limit of hops is refused. Outside of a turn a wait begins a new chain.
+    // A wait beyond the limit of hops is refused. A wait set outside of a turn starts a new chain.
     let mut full = draft(records());
     let wake_at = Some(at(1000));
     let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, WaitOwner::Agent) };

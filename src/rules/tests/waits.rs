@@ -1,5 +1,5 @@
-//! Tests of wake sources: every kind of wait against every message that can name it, compared with
-//! a second implementation of the contract's table.
+//! Tests of wake sources: every kind of wait with every message that can refer to the wait,
+//! compared with a second implementation of the table in contract, semantics §5.
 
 use crate::rules::continuation::{TriggerSource, TurnTrigger};
 use crate::rules::waits::{WakeSource, satisfied};
@@ -85,8 +85,8 @@ fn names(word: Word) -> Vec<Names> {
     all
 }
 
-/// Returns the origin of a message. The tick of a hint has the origin `system` with the hint's
-/// source as its id.
+/// Returns the origin of a message. A message made from a hint has the origin `system` with the
+/// hint's source as its id.
 fn origin(word: Word, source: &str) -> Origin {
     match word {
         Word::Event { .. } => source.parse().expect("an origin"),
@@ -134,7 +134,7 @@ fn trigger(word: Word, names: Names, origin: &Origin) -> TurnTrigger<'_> {
     }
 }
 
-/// Returns every wait 1 of a kind, with each combination of subjects that the kind allows.
+/// Returns variants of wait 1 with each combination of the optional fields that its kind allows.
 fn waits_of(kind: WaitKind) -> Vec<Wait> {
     let mut all = Vec::new();
     let has_subject = matches!(kind, External | System);
@@ -166,15 +166,16 @@ fn other() -> Wait {
     Wait { resource: Some("elsewhere".to_owned()), trigger_id: Some(trigger_id(2)), ..wait(9, External) }
 }
 
-/// Returns the wake sources that a message matches, by the rows of contract, semantics §5. Rows
-/// that depend on the wait read only its resource, its trigger and its item.
+/// Returns the wake sources that a message matches, by the table of contract, semantics §5. Of the
+/// wait, only its resource, its trigger and its item are read.
 fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
     let from_outside = matches!(word, Word::Event { .. } | Word::Hint { .. });
     if matches!(word, Word::Scheduler(_) | Word::Result { ended: false }) {
         return Vec::new();
     }
     let mut spoken = Vec::new();
-    // A message or hint that names a wait ends it, unless the operator must answer.
+    // Any message or hint that names a wait matches `wait:ID`. Only operator waits do not list that
+    // source.
     spoken.extend(names.wait.map(|number| format!("wait:{}", wait_id(number))));
     if word == Word::Fire && names.wait == Some(1) {
         spoken.push("timer".to_owned());
@@ -191,7 +192,7 @@ fn speaks_as(word: Word, names: Names, wait: &Wait) -> Vec<String> {
             spoken.extend(names.source.split_once(':').map(|(kind, _)| format!("source:{kind}")));
         }
     }
-    // Trigger 3 belongs to no wait, so that a delivery through it names no wait.
+    // Trigger 3 belongs to no wait, so a delivery through trigger 3 names no wait.
     let names_nothing = names.resource.is_none()
         && names.wait.is_none()
         && !(names.trigger == Some(2) || names.trigger == Some(1) && wait.trigger_id.is_some());
@@ -282,7 +283,7 @@ fn a_source_matches_a_whole_origin_or_its_kind_and_for_a_hint_its_source() {
         ("channel", "webhook:channel", false),
         ("channel:irc", "channel:irc", true),
     ];
-    // A hint source that is no kind of origin must match as a whole.
+    // `cron` is no kind of origin, so only the whole source matches; `system` matches no hint.
     let of_hints = [("cron", "cron", true), ("cron", "cron:daily", false), ("system", "cron", false)];
     let hint = Word::Hint { contentful: false };
     let event = |contentful| Word::Event { contentful };
@@ -337,7 +338,7 @@ fn one_message_ends_all_waits_that_it_satisfies_of_the_agent_and_of_its_items() 
     assert_eq!(ended(&said), ids(&[5, 6, 7]));
     assert_eq!(ended(&TurnTrigger { work_item_id: Some(work_id(4)), ..said.clone() }), ids(&[6]));
     assert_eq!(ended(&TurnTrigger { wait_id: Some(wait_id(7)), ..said.clone() }), ids(&[7]));
-    // An answer that names another wait ends that wait alone, if it is active.
+    // An operator's answer that names another wait ends only the named wait, if it is active.
     for number in [4, 8, 10, 11, 99] {
         let named = TurnTrigger { wait_id: Some(wait_id(number)), ..said.clone() };
         let expected = if number < 10 { ids(&[number]) } else { Vec::new() };

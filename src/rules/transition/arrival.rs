@@ -78,8 +78,8 @@ pub fn admit(draft: &mut Draft, message: Message) {
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Admits a message in a transaction: a message with a `dedupe_key`, or a dropped file, which the
-/// caller removes. `first` is the message that was admitted first under the key, and keeps it.
+/// Puts a message into the inbox in a transaction. If `first`, the first message with the same
+/// `dedupe_key`, is another message, it keeps the key, and a step drops the new one as a duplicate.
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);

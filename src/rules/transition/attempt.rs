@@ -22,7 +22,7 @@ use super::settlement::settle_message;
 
 /// Attempt of a message that did not complete.
 pub(super) struct Attempt {
-    /// Run that has ended, as it would be held.
+    /// Message, continuation and checkpoint of the run that has ended, in the form of a held run.
     pub held: HeldRun,
     pub number: u32,
     /// Last run of the attempt; absent if no run had started.

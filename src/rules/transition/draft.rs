@@ -88,7 +88,8 @@ impl Draft {
         &self.puts
     }
 
-    /// Returns the bytes that this draft adds to `before`. Refuses a record that is too large.
+    /// Returns the bytes of the changes since this draft's earlier copy `before`. Refuses too large
+    /// records.
     pub fn made_since(&self, before: &Draft) -> Result<u64, Refusal> {
         let mut written = HashSet::new();
         let puts = self.puts[before.puts.len()..].iter().rev();
@@ -121,7 +122,7 @@ impl Draft {
         newest_first.find_map(|archived| if let Archived::Run(run) = archived { Some(&**run) } else { None })
     }
 
-    /// Appends an event to the ledger. `run_id` is the run that the event is about, if any.
+    /// Appends an event to the event log. `run_id` is the run that the event is about, if any.
     pub fn event(&mut self, kind: EventKind, run_id: Option<RunId>, data: Value) {
         self.touched = true;
         let state = &mut self.records.state;
@@ -138,8 +139,8 @@ impl Draft {
         });
     }
 
-    /// Raises an attention: an event, and a mark that stays until it is acknowledged. Attentions of
-    /// one transaction with equal subject and reason are merged and counted.
+    /// Raises an attention: logs an event, and marks the agent until a person acknowledges it.
+    /// Attentions of one transaction with equal subject and reason are merged and counted.
     pub fn raise(&mut self, subject: Subject, about: AttentionSubject, reason: impl Into<String>) {
         let attention = self.logged(Attention::new(subject, about, reason.into(), self.stamp.now));
         let mark = &mut self.records.state.attention;
@@ -181,7 +182,7 @@ impl Draft {
             if asked.iter().any(|told| told.about == question.about) {
                 continue;
             }
-            // A turn that repeats its question replaces the wait; the person is not notified twice.
+            // A turn that repeats its question replaces the wait; no person is notified again.
             let is_open = |about: &AttentionSubject| open.iter().any(|question| question.about == *about);
             let is_same = |told: &Attention| {
                 (told.about.work_item_id, &told.reason, &told.options)
@@ -200,8 +201,8 @@ impl Draft {
         self.records.state.asked = asked;
     }
 
-    /// Removes ended questions from the reported ones. A replaced or cancelled question stays until
-    /// its run ends, because the turn may repeat it; an answered question is removed.
+    /// Removes ended questions from the reported questions. A replaced or cancelled one stays until
+    /// the run ends, because the turn may repeat it; an answered question is removed.
     fn forget_questions(&mut self) {
         if self.records.state.asked.is_empty() {
             return;
@@ -217,7 +218,7 @@ impl Draft {
         });
     }
 
-    /// Raises an attention for a question, unless this draft already reports its answer as lost.
+    /// Raises an attention for a question, unless this draft reports that its answer was lost.
     fn raise_question(&mut self, question: &Attention) -> Attention {
         let is_told = |other: &Attention| {
             other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
@@ -244,7 +245,7 @@ impl Draft {
             .for_each(|attention| attention.pending = true);
     }
 
-    /// Clears the pending mark of attentions of which the hook was notified.
+    /// Clears `pending` of attentions of which the hook `on-attention` was notified.
     pub fn clear_pending(&mut self, is_told: impl Fn(&Attention) -> bool) {
         let all = attentions(&mut self.records.state);
         for attention in all.filter(|attention| attention.pending && is_told(attention)) {
@@ -253,7 +254,7 @@ impl Draft {
         }
     }
 
-    /// Acknowledges the stored attentions for which `is_seen` is true. Returns their number.
+    /// Acknowledges the stored attentions for which `is_seen` returns true. Returns their number.
     pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
         let before = self.records.state.attention.take();
         let count = before.as_ref().map_or(0, |mark| mark.count);
@@ -275,7 +276,7 @@ impl Draft {
         count
     }
 
-    /// Enters an execution state and records the cause. Error when no edge leads there.
+    /// Enters an execution state and records the cause. Error when no edge leads to that state.
     pub fn enter(
         &mut self,
         to: ExecutionState,
@@ -300,7 +301,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Restarts the timeout of the present execution state, with a new reason.
+    /// Restarts the timeout of the present execution state. `reason`: new reason for that state.
     pub fn begin_again(&mut self, reason: &str) {
         self.touched = true;
         let execution = &mut self.records.state.execution;
@@ -308,8 +309,8 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Removes the transitions that `on-state-change` was notified of, and marks the transition
-    /// during which the hook was killed. An agent at rest stays at rest.
+    /// Removes the transitions of which `on-state-change` was notified, and marks the transition
+    /// during which the hook was killed. Keeps the stored decision of a resting agent.
     pub fn strike_off(&mut self, told: impl Fn(&PendingTransition) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
@@ -336,7 +337,7 @@ impl Draft {
         }
     }
 
-    /// Changes the status. Adds the old and new status and the boundary to the last event.
+    /// Changes the status. Adds both statuses and the boundary (kind of action) to the last event.
     pub fn set_status(&mut self, status: Status, boundary: Boundary) {
         let previous = std::mem::replace(&mut self.records.state.status, status);
         if previous == status {
@@ -344,7 +345,7 @@ impl Draft {
         }
         self.touched = true;
         if let Some(Value::Object(data)) = self.events.last_mut().map(|event| &mut event.data) {
-            // Two changes within one event are recorded as one change.
+            // Two changes of the status within one event are recorded as one change.
             data.entry("previous_status").or_insert_with(|| json!(previous));
             data.insert("next_status".to_owned(), json!(status));
             data.insert("boundary".to_owned(), json!(boundary));
@@ -360,7 +361,7 @@ impl Draft {
         run.or(held.map(|held| held.checkpoint)).unwrap_or(message.checkpoint)
     }
 
-    /// Records a message's status under its `dedupe_key`, so that a repeat can be answered.
+    /// Records a message's status under its `dedupe_key`, to answer a repeated message.
     pub fn note_dedupe(&mut self, message: &Message, status: MessageStatus) {
         let entry = DedupeEntry::of(message, status, self.records.state.revision + 1);
         if let Some(entry) = entry {
@@ -374,21 +375,21 @@ impl Draft {
         self.put(Put::Outgoing(Box::new(message)));
     }
 
-    /// Removes delivered messages from the outbox. `left` is the size of the remaining outbox.
+    /// Removes delivered messages from the outbox. `left`: size of the remaining outbox.
     pub fn forget_delivered(&mut self, delivered: impl IntoIterator<Item = MessageId>, left: Outbox) {
         self.touched = true;
         self.records.state.outbox = left;
         self.deletes.extend(delivered.into_iter().map(Delete::Outgoing));
     }
 
-    /// Records the decision of the next step, valid if nothing changes before.
+    /// Stores the decision of the next step, which is valid as long as nothing changes.
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;
         self.resting = Some(report);
         self.records.state.rested_at = Some(self.stamp.now);
     }
 
-    /// Updates the fields of the working copies that a commit would derive, for a dry run.
+    /// Updates the records as a commit would (derived fields, ended questions), for a dry run.
     pub fn look_ahead(&mut self) {
         if self.touched {
             self.forget_questions();

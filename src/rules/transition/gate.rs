@@ -1,5 +1,5 @@
-//! Gate of an agent: closing it, and shutting down a stopped agent's activity (contract, semantics
-//! §14).
+//! Stopping an agent, so that steps claim no messages, and shutting down the activity of a stopped
+//! agent (contract, semantics §14).
 
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use super::draft::{Draft, without_nulls};
 use super::hints::ignore_hints;
 use super::start::{has_not_begun, pass_through_running};
 
-/// Closes the gate, and marks a live run as stopping. Returns false if it was already closed.
+/// Stops the agent, and marks a live run as stopping. Returns false if already stopped.
 pub(super) fn close(
     draft: &mut Draft,
     grace: Span,
@@ -54,8 +54,8 @@ pub(super) fn close(
     true
 }
 
-/// Closes the gate because the policy requires that after the last attempt: the agent stops itself,
-/// and a person is notified of the reason.
+/// Stops the agent because the policy requires that after the last attempt, and notifies a person
+/// of the reason.
 pub(super) fn give_up(draft: &mut Draft, about: AttentionSubject, reason: impl Into<String>) {
     let itself = authority::agent(&draft.records.state.agent);
     close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);
@@ -72,7 +72,7 @@ pub fn is_to_be_shut_down(state: &State) -> bool {
 }
 
 /// Begins to shut down the activity of a stopped agent. `grace` counts from now, or from the end of
-/// the open section.
+/// the open critical section.
 pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     if !is_to_be_shut_down(&draft.records.state) {
         return Ok(());
@@ -94,7 +94,7 @@ pub fn shut_down(draft: &mut Draft, grace: Span) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Records the two events of a control action, which ends in the status `next`.
+/// Records two events: the request of a control action, and its result, the status `next`.
 pub(super) fn control(
     draft: &mut Draft,
     (action, boundary): (&str, Boundary),

@@ -1,4 +1,4 @@
-//! Wake hints: hints of one scope are merged, and hints that can't wake the agent are ignored.
+//! Wake hints: hints about one subject are merged, and hints that can't wake the agent are ignored.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ use crate::model::transaction::Delete;
 use super::draft::{Draft, without_nulls};
 use super::trigger::count_hint;
 
-/// Makes the first hint in the inbox the pending hint, if there is none, and merges others of its
-/// scope into it. All other hints stay in the inbox for a later step.
+/// Makes the first hint in the inbox the pending hint, if there is none, and merges hints about the
+/// same wait, trigger and resource into it. All other hints stay in the inbox for a later step.
 pub fn coalesce_hints(draft: &mut Draft) {
     for hint in std::mem::take(&mut draft.records.inbox.hints) {
         let Some(pending) = &mut draft.records.state.pending_wake_hint else {
@@ -52,7 +52,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Removes a pending hint whose key has already become a tick, because it blocks other hints.
+/// Removes a pending wake hint whose message was already sent, because the hint blocks other hints.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");

@@ -1,5 +1,5 @@
-//! Messages without a turn, messages for later, ticks that the scheduler emits, files that are not
-//! taken up, and the operator's decisions about ended messages and rejected files.
+//! Messages without a turn, messages for later, messages of the scheduler, files that are not taken
+//! up, and the operator's decisions about ended messages and rejected files.
 
 use serde_json::json;
 
@@ -68,7 +68,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     settle_message(draft, message, settlement);
 }
 
-/// Records input of which no turn was notified, and the wait that kept it from starting a turn.
+/// Records input of which no turn was notified, and the wait that kept the input from a turn.
 fn record_unseen(draft: &mut Draft, message_id: MessageId) {
     let prior = closure(&draft.records);
     let aside = &mut draft.records.state.set_aside;
@@ -83,7 +83,7 @@ fn record_unseen(draft: &mut Draft, message_id: MessageId) {
     aside.newest.drain(..surplus);
 }
 
-/// Emits the `system_tick` for a fact that requires a turn. The next step runs that turn.
+/// Queues the `system_tick` message for a fact that requires a turn. The next step runs that turn.
 pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     let (now, state) = (draft.now(), &mut draft.records.state);
     let mut hint = None;
@@ -197,7 +197,7 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     let settlement = Settlement { reason: Some(reason.to_owned()), ..Settlement::new(status, draft.now()) };
     let line = Message { settlement: Some(settlement), ..archived.clone() };
     draft.archive(Archived::Message(Box::new(line)));
-    // By the decision about the message, the person has acknowledged its attention.
+    // The decision acknowledges the message's attention, unless that stands for several messages.
     draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }
 
@@ -225,7 +225,7 @@ pub fn decided_about_all_rejected(draft: &mut Draft) {
     draft.acknowledge(|seen| seen.subject == Subject::MessageRejected && seen.about.path.is_some());
 }
 
-/// Removes the file of a message that has ended before. Its settlement in the archive stays.
+/// Removes the inbox file of a message that is in the archive already. The archive stays unchanged.
 pub fn drop_settled(draft: &mut Draft, message: &Message) {
     draft.delete(Delete::Message(message.key()));
     note_dropped(draft, message, "already_settled");

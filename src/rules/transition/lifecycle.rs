@@ -1,4 +1,4 @@
-//! `create`, `start`, `stop` and `fail`: opening and closing the gate (contract, semantics §14).
+//! Transitions `create`, `start`, `stop` and `fail` of an agent (contract, semantics §14).
 
 use serde_json::json;
 
@@ -79,8 +79,8 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     draft.finish()
 }
 
-/// Begins a start that runs a hook before the gate opens. For a new agent, restarts its
-/// `timeouts.init`.
+/// Begins a start that runs a hook before the agent takes up messages. For a new agent, restarts
+/// its `timeouts.init`.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
     if draft.records.state.execution.state == ExecutionState::Initializing {
@@ -99,8 +99,8 @@ pub fn refuse_without_command(draft: &Draft) -> Result<(), Refusal> {
         .hint("say in its agent.toml what it runs, below [turn]: command = [\"./turn.sh\"]"))
 }
 
-/// Gives up a start that exceeded its timeout: the execution fails, and the agent is stopped. If
-/// the gate is opened later, the recovery is delayed by a pause.
+/// Gives up a start that exceeded its timeout: the execution fails, and the agent is stopped. After
+/// a later start, the recovery waits until the end of a pause.
 pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let overdue = overdue(state, &draft.records.policy.timeouts, draft.now());
@@ -114,10 +114,10 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True if the next start is a first start: the agent was never started, or that was given up.
+/// True if the next start is a first start: there was none, or the first one was given up.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
-    // An operator may fail an attempt with the same text as reason; that failure names a message.
+    // `retry` names a message if an operator has used `fail` with the same reason.
     let given_up = execution.state == ExecutionState::Failed
         && execution.reason.as_deref() == Some(INIT_TIMEOUT)
         && state.retry.as_ref().is_none_or(|retry| retry.message_id.is_none());
@@ -129,7 +129,8 @@ pub fn is_closed(state: &State) -> bool {
     matches!(state.status, Status::Booting | Status::Stopped)
 }
 
-/// Opens the gate; changes nothing if it is open. Sends no message and runs no turn.
+/// Starts an agent that was never started or is stopped, so that steps claim its messages. Changes
+/// nothing for any other agent. Sends no message and runs no turn.
 pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let previous = draft.records.state.status;
     if !is_closed(&draft.records.state) {
@@ -147,7 +148,7 @@ pub fn start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     if draft.records.state.execution.state == ExecutionState::Initializing {
         draft.enter(ExecutionState::Runnable, None, "start")?;
     }
-    // A held run could not be tried while the gate was closed.
+    // While the agent was stopped, no step could try a held run, so the next step tries it at once.
     try_anew(draft);
     Ok(())
 }
@@ -168,7 +169,7 @@ fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     }
 }
 
-/// Closes the gate, after which no message is claimed. Returns true if it was open.
+/// Stops the agent, so that no message is claimed. Returns true if it was not stopped before.
 ///
 /// A held run stays held, unless `requeue` puts its message back into the queue. A live run is
 /// marked as stopping; the caller then calls `gate::shut_down`, and `turn::finish_stop` when the
@@ -196,14 +197,14 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Object that `fail` has failed.
+/// Run, attempt or recovery that `fail` was called for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
     /// Live run. The caller ends its processes, and the run is settled afterwards.
     Run(RunId),
-    /// Attempt of a held run; it has failed already.
+    /// Attempt of a held run; its failure is already recorded.
     Held(MessageId),
-    /// Recovery; it has failed already.
+    /// Recovery of the agent; its failure is already recorded.
     Recovery,
 }
 

@@ -32,15 +32,15 @@ pub struct OutcomeContext {
     /// Actions, by index, that the state of another agent prevents, each with the refusal.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
-    /// Prose plans of the work items that the actions complete.
+    /// Prose plans of the work items that actions of the outcome file complete.
     pub plans: Vec<(crate::model::id::WorkId, String)>,
-    /// Ended tasks that the actions wait for.
+    /// Tasks that have ended, and for which actions of the outcome file wait.
     pub ended_tasks: Vec<Task>,
-    /// Active triggers that the actions name.
+    /// Active triggers that actions of the outcome file name.
     pub triggers: Vec<Trigger>,
-    /// Text of the agent's `agent.toml`, if the actions delegate; else empty.
+    /// Text of the agent's `agent.toml`, if an action delegates a task; else empty.
     pub policy: String,
-    /// Machine and process that start the tasks of the actions.
+    /// Machine and process that start the tasks of the outcome file.
     pub at: RunClaimant,
 }
 

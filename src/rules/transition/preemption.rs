@@ -30,8 +30,8 @@ use super::wait::bind;
 /// Failure reason of a run that was forced to end because it did not yield in time.
 pub const FORCED: &str = "forced_preemption";
 
-/// Asks the live run to yield. If requests are repeated, the latest determines the reason and the
-/// length of the suspension, and the earliest deadline counts.
+/// Asks the live run to yield. If requests are repeated, the latest request determines the reason
+/// and the length of the suspension, and the earliest deadline counts.
 pub fn request(
     draft: &mut Draft,
     reason: String,
@@ -96,8 +96,8 @@ pub fn no_live_turn(state: &State) -> Refusal {
 }
 
 /// Opens a critical section of the run. Nested sections are protected until the deadline of the
-/// outermost; an inner section does not extend it. `of_command`: the section ends when the process
-/// that runs its command ends.
+/// outermost; an inner section does not extend that deadline. `of_command`: the section ends when
+/// the process that runs its command ends.
 pub fn open_section(
     draft: &mut Draft,
     run_id: RunId,
@@ -108,14 +108,14 @@ pub fn open_section(
     let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
     let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
-    // A turn that opens one section after the other could otherwise never be preempted.
+    // A turn that must end could otherwise open section after section, and never be preempted.
     if run.sections.is_empty() && is_to_end {
         return Err(Refusal::new("preemption_overdue", format!("{run_id} should have yielded already"))
             .hint("run `dormouse yield` and exit; `dormouse safe-point` tells a turn in time"));
     }
     let until = match run.sections.first() {
         Some(outermost) => outermost.until,
-        // The grace of a stop protects the turn anyway, and a section does not extend the grace.
+        // The grace period of a stop already protects the turn, and no critical section extends it.
         None if run.stopping.is_some() => now,
         None => now.after(time),
     };
@@ -126,8 +126,8 @@ pub fn open_section(
     Ok(section)
 }
 
-/// Removes all open sections, because the command that ends the run does not wait for them. A stop
-/// that waited for a section kills after `grace` from now, or earlier.
+/// Removes all open critical sections, because the command that ends the run does not wait for
+/// their end. A stop that waited for a section kills after `grace` from now, or earlier.
 pub fn cut_sections(draft: &mut Draft, grace: Span) {
     let kill_at = draft.now().after(grace);
     let Some(run) = draft.records.state.current_run.as_mut().filter(|run| !run.sections.is_empty()) else {
@@ -138,7 +138,7 @@ pub fn cut_sections(draft: &mut Draft, grace: Span) {
     draft.touch();
 }
 
-/// Closes sections of commands whose process is gone.
+/// Closes the critical sections of commands whose process is gone.
 pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Section) -> bool) {
     let Some(run) = &mut draft.records.state.current_run else { return };
     let open = run.sections.iter().filter(|section| !section.of_command || !is_abandoned(run, section));
@@ -149,8 +149,8 @@ pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Se
     }
 }
 
-/// Records that the tick tells the turn of this run to end, so that commands inside the turn can
-/// read the reason.
+/// Records that the `tick` process tells the turn of this run to end, so that commands inside the
+/// turn can read the reason.
 pub fn request_end(draft: &mut Draft, run_id: RunId, why: &str) {
     if let Ok(run) = current(draft, run_id)
         && run.told.is_none()
@@ -160,7 +160,7 @@ pub fn request_end(draft: &mut Draft, run_id: RunId, why: &str) {
     }
 }
 
-/// Closes the section with this number; without a number, the innermost section.
+/// Closes the critical section with this number; without a number, the innermost section.
 pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> Result<Section, Refusal> {
     let run = current(draft, run_id)?;
     let at = match number {
@@ -177,16 +177,16 @@ pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> R
 }
 
 /// Records a new checkpoint, even if the turn was told to end, and returns its identity. The caller
-/// must write the file before the commit.
+/// must write the checkpoint's file before the commit.
 pub fn save(draft: &mut Draft, run_id: RunId) -> Result<Checkpoint, Refusal> {
     let checkpoint = next_checkpoint(current(draft, run_id)?);
     draft.event(EventKind::CheckpointSaved, Some(run_id), json!({ "checkpoint": checkpoint.number }));
     Ok(checkpoint)
 }
 
-/// Records that the turn asks to be suspended when it has ended; a stop or `fail` before its end
-/// takes precedence. `pause` is the length of the suspension. `saved`: makes a new checkpoint,
-/// whose file the caller must write before the commit. Returns the message's last checkpoint.
+/// Records that the turn asks to be suspended when it has ended; a stop or `fail` before that end
+/// takes precedence. `pause`: length of the suspension. `saved`: makes a new checkpoint, whose file
+/// the caller must write before the commit. Returns the message's last checkpoint.
 pub fn give_way(
     draft: &mut Draft,
     run_id: RunId,
@@ -196,7 +196,7 @@ pub fn give_way(
     let now = draft.now();
     let execution = draft.records.state.execution.state;
     let run = current(draft, run_id)?;
-    // No edge leads from `scheduled` to `suspended`, and the turn has done nothing yet.
+    // A turn that has done nothing yet can't yield: no edge leads from `scheduled` to `suspended`.
     if execution == ExecutionState::Scheduled {
         let message = format!("the turn of {run_id} has not begun: there is nothing to suspend");
         return Err(Refusal::action(execution, ExecutionState::Suspended, message)
@@ -222,15 +222,15 @@ fn next_checkpoint(run: &mut CurrentRun) -> Checkpoint {
     next
 }
 
-/// Forces a run to end whose deadline `over` has passed on the monotonic clock of the caller,
-/// because the wall clock may have been set. Returns true if the caller is to end its processes;
-/// false if the run has another deadline by now.
+/// Forces a run to end. The caller has found that the run's deadline `over` has passed on the
+/// monotonic clock, because the wall clock may have been set. Returns true if the caller must end
+/// the run's processes; false if the run has another deadline by now.
 pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     let Ok(run) = current(draft, run_id) else { return false };
     if force_at(run) != Some(over) {
         return false;
     }
-    // A run that has yielded is only late to exit; it is suspended as usual.
+    // A run that has yielded is only slow to exit, so it is suspended as usual.
     if run.yielded_at.is_none() && run.condemned.is_none() {
         let reason = run.preemption.as_ref().map(|request| request.reason.clone());
         (run.condemned, run.forced) = (Some(FORCED.to_owned()), true);
@@ -239,7 +239,7 @@ pub fn force(draft: &mut Draft, run_id: RunId, over: Time) -> bool {
     true
 }
 
-/// Hands messages to the running turn, which settles them. No other turn runs for them.
+/// Hands messages to the running turn, and settles them, so that no other turn runs for them.
 ///
 /// The messages answer the same waits as other messages from the operator. Those waits are bound to
 /// the message that the turn runs for.
@@ -255,8 +255,8 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
         admitted(draft, message);
         settle_message(draft, message.clone(), settlement);
     }
-    // The next run of the claimed message gets them too, because this turn may be killed before it
-    // has read them.
+    // The next run of the claimed message gets the interjected messages, too, because this turn may
+    // be killed before it has read them.
     if let Some(claimed) = &mut draft.records.inbox.claimed {
         claimed.interjected.extend(messages.iter().map(|message| message.id));
         let claimed = Box::new(claimed.clone());
@@ -271,11 +271,11 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // A run that has released a resource to another agent resumes by itself, as soon as the
-    // resource is available again.
+    // A run that has released a resource to another agent gets a pause of zero, so that it resumes
+    // as soon as the resource is available again.
     let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
-    // If both the request and the turn name a length, the longer one counts.
+    // If both the request and the turn name a length of the suspension, the longer one counts.
     let pause = asked.max(run.resume_after);
     let policy = &draft.records.policy.recovery;
     let (most, longest) = (policy.max_deferrals, policy.max_deferral);
@@ -312,10 +312,10 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         )
         .hint("run `dormouse doctor`"));
     };
-    // The time is never later than the state itself, so that a fast clock does not delay the run.
+    // Not later than the start of the suspension, so that a fast clock does not delay the run.
     let at_once = state.execution.since.min(now);
     held.not_before = Some(held.not_before.map_or(at_once, |at| at.min(at_once)));
-    // A command has resumed the run, so it no longer waits for the other agent.
+    // After this command, the run no longer waits for the agent that asked for the resource.
     held.made_way_for = None;
     let message_id = held.message_id;
     let data = json!({ "action": "resume", "message_id": message_id, "boundary": "control" });

@@ -43,8 +43,8 @@ pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
 /// Fails a recovery: `recovering` → `failed`. The next recovery comes after a pause, which grows
 /// with each failure. The message loses no attempt.
 ///
-/// After `max_attempts` failures in a row no message can be parked, because no message has failed.
-/// As the policy requires, the agent stops, or retries after the longest pause.
+/// After `max_attempts` failures in a row the agent stops, or retries after the longest pause, as
+/// the policy requires. No message becomes a dead letter, because no message has failed.
 pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Failed, None, reason)?;
     let policy = &draft.records.policy.recovery;

@@ -29,9 +29,9 @@ use super::trace::cut;
 
 /// Holds a message whose claim lacks a resource. The attempt is not counted.
 ///
-/// If the claim lacks the same resource as before, nothing changes until the next check is due, and
-/// then only the time of the following check. If the claim lacks another resource, this counts as
-/// one more consecutive deferral.
+/// If the claim lacks the same resource as before, nothing changes until the next check is due;
+/// then only the time of the following check changes. If the claim lacks another resource, this
+/// counts as one more consecutive deferral.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -41,17 +41,18 @@ pub fn lack(
 ) -> Result<(), Refusal> {
     let state = &draft.records.state;
     let before = state.held.clone();
-    // A run that left its slot to another agent stays suspended until a slot is free for it.
+    // A run that released its resource to another agent stays suspended until the resource is free.
     let made_way = state.execution.state == ExecutionState::Suspended
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
-    // Only a shortage without a known end is counted, and not while a run stays suspended.
+    // A deferral counts towards `recovery.max_deferrals`, unless a known agent has the resource, a
+    // limit renews it at a known time, or the run stays suspended.
     let is_counted = !shortage.is_occupied && !shortage.resource.is_limit() && !made_way;
     let has_changed = again.is_some_and(|held| held.is_occupied != shortage.is_occupied);
     let looks = again.map_or(0, |held| held.looks).saturating_add(1);
     let row = match again {
-        // The wait for a known agent is over; its duration does not count as deferral.
+        // A wait for an agent that has the resource is no deferral, so a change restarts the time.
         Some(_) if has_changed => None,
         Some(held) => held.deferred_since,
         None => state.deferred_since(draft.now()),
@@ -67,7 +68,7 @@ pub fn lack(
         is_occupied: shortage.is_occupied,
         not_before: next_check(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        // A run that stays suspended counts as suspended, not as deferred.
+        // A run that stays suspended counts as suspended, so it has no start of a deferral.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         setbacks: if is_counted { base.setbacks.lacking() } else { base.setbacks },
@@ -85,7 +86,7 @@ pub fn lack(
         }
         return Ok(());
     }
-    // For a message that was claimed before, the ledger already has this event.
+    // A message that was claimed before already has its admission event in the event log.
     if before.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, message);
     }
@@ -141,8 +142,8 @@ fn acknowledge_held(draft: &mut Draft, held: &HeldRun) {
     }
 }
 
-/// Returns the deferral that a turn with exit status 75 requests in its outcome. A time beyond
-/// `recovery.max_deferral` is reduced to that.
+/// Returns the deferral that a turn with exit status 75 requests in its outcome. A time that is
+/// later than `recovery.max_deferral` allows is reduced to that limit.
 pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     let now = draft.now();
     let latest = now.after(draft.records.policy.recovery.max_deferral);
@@ -205,7 +206,7 @@ pub fn release_hold(draft: &mut Draft) {
     draft.records.state.held = Some(HeldRun { needs_operator: false, missing, ..held });
 }
 
-/// Works like `try_now` at a person's request, and resets the setbacks of the message.
+/// Calls [`try_now`] at a person's request, and resets the setbacks of the message.
 pub fn try_anew(draft: &mut Draft) -> bool {
     let now = draft.now();
     if !try_now(draft) {
@@ -217,7 +218,7 @@ pub fn try_anew(draft: &mut Draft) -> bool {
     true
 }
 
-/// Fails the attempt of a held run, with the usual consequences for its message.
+/// Fails the attempt of a held run, in the same way as a failed turn fails its attempt.
 pub fn fail_held(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     let Some(held) = draft.records.state.held.take() else { return Ok(()) };
     acknowledge_held(draft, &held);
@@ -254,13 +255,13 @@ pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<()
     Ok(())
 }
 
-/// Records in the ledger that a stopped run has released its workspace.
+/// Logs the event that a stopped run has released its workspace.
 pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
 }
 
-/// Returns the time of the next check for the resource: the time of renewal for a limit; else a
-/// time after a pause that grows with each check, although any step before also checks.
+/// Returns the time of the next check for a missing resource: for a limit, the time of its renewal;
+/// else the end of a pause that grows with the number of checks, `looks`.
 fn next_check(draft: &Draft, shortage: &Shortage, looks: u32) -> Option<Time> {
     if shortage.resource.is_limit() {
         return shortage.back_at;

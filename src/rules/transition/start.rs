@@ -28,8 +28,8 @@ pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Re
     steps.iter().try_for_each(|step| draft.enter(*step, None, &format!("on the way to {hook}")))
 }
 
-/// Leads a claim to `running`, through the state that precedes `running`, if an edge leads there.
-/// If one of the `hooks` is to run before, stops at the state of the hook and returns it; the
+/// Brings a claimed message to `running`, through `scheduled` or `resumed` if the execution state
+/// allows that. If a hook is installed for that state, stops there and returns the state; the
 /// caller then runs the hook and calls `begin`.
 pub(super) fn approach(
     draft: &mut Draft,
@@ -71,8 +71,8 @@ pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     }
 }
 
-/// Leads a run that ends before its turn has started through `running`, because no other edge leads
-/// on.
+/// Leads a run that ends before its turn has started through `running`, because its state has no
+/// other edge.
 pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     let execution = &draft.records.state.execution;
     let task = execution.task_id;
@@ -94,7 +94,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
             Some(ExecutionState::Scheduled)
         }
         ExecutionState::Suspended => Some(ExecutionState::Resumed),
-        // The hook has run for a message that its turn put off, but not if a resource was missing.
+        // After a claim that lacked a resource, `pending` is the state whose hook has not run yet.
         ExecutionState::WaitingResources => pending,
         ExecutionState::Initializing
         | ExecutionState::Scheduled
@@ -106,7 +106,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
     }
 }
 
-/// True if the edge to `running` is the only one for a claim in this state.
+/// True if the only edge of a claim leads to `running`, so that a hook needs more transitions.
 fn goes_round(from: ExecutionState) -> bool {
     matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
 }

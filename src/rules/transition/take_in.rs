@@ -29,7 +29,7 @@ use super::timer::take_in_due;
 use super::wait::heal;
 
 /// Takes in everything that is due before the decision: drops stale messages, corrects times, fails
-/// states whose timeout is over, fires timers, and merges hints of one scope.
+/// states whose timeout is over, fires timers, and merges hints about one subject.
 ///
 /// For a stopped agent, messages stay unchanged and hints are ignored.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
@@ -54,7 +54,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
                 let about = AttentionSubject::message(message.id);
                 admitted(draft, &message);
                 drop_message(draft, message, "ttl_expired");
-                // No person wanted to drop it, and the agent will never get the content.
+                // A person is notified, because no person decided to drop the message.
                 draft.raise(Subject::MessageDropped, about, "ttl_expired");
             }
             Staleness::Duplicate => {
@@ -119,11 +119,11 @@ fn try_if_asked(draft: &mut Draft) {
     }
 }
 
-/// Emits one tick for input that was set aside, after the wait that kept it out has ended.
+/// Sends one message about input that was set aside, once the wait that kept it out has ended.
 fn tick_for_unseen(draft: &mut Draft) {
     let waits = WaitsByItem::of(&draft.records.waits);
     let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {
-        // The turn for the message to which the wait is bound is notified of the input, too.
+        // A bound wait keeps its input out, because the turn for its message lists that input.
         (Some(wait), _) => draft.records.waits.iter().any(|other| other.id == wait && other.is_active()),
         (None, Some(item)) => {
             let item = draft.records.works.iter().find(|other| other.id == item);

@@ -53,12 +53,12 @@ pub struct NewTask {
     pub at: RunClaimant,
 }
 
-/// End of a task, as far as it is known.
+/// End of a task: observed by its supervisor, reported by a child agent, or not observed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskEnding {
     Seen(TaskEnd),
     Child(ChildEnd),
-    /// End that no process saw, with the reason.
+    /// End that no process observed, with the reason why the task counts as ended.
     Lost(String),
 }
 
@@ -67,7 +67,7 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
         Queued => matches!(to, Running | Cancelling | Failed | Interrupted),
-        // A child that is stopped ends the task even if its parent has not cancelled it.
+        // A stop of the child agent ends its task even if the parent has not cancelled the task.
         Running => matches!(to, Cancelling | Completed | Failed | Cancelled | Interrupted),
         Cancelling => matches!(to, Cancelled | Interrupted),
         Completed | Failed | Cancelled | Interrupted => false,
@@ -90,8 +90,8 @@ pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     record(draft, new)
 }
 
-/// Records a task from a turn's outcome. If the gate is closed by then, the stop ends the task, and
-/// the agent is notified after its next start.
+/// Records a task from a turn's outcome. If the agent was stopped meanwhile, that stop also ends
+/// the task, and the agent is notified after its next start.
 pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     new.work_item_id.map_or(Ok(()), |id| work::open(draft, id).map(drop))?;
     if let NewJob::Delegate { child, body, .. } = &new.job {
@@ -165,7 +165,7 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
     Ok(message(child.clone(), MessageKind::OperatorPrompt, from, body, &mut draft.stamp))
 }
 
-/// Returns a job for the ledger. The text of an assignment is omitted, because the child gets it.
+/// Returns the job for an event, without the text of a delegation, which the child agent gets.
 fn named_job(job: &TaskJob) -> Value {
     match job {
         TaskJob::Command { .. } => json!(job),
@@ -320,7 +320,7 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
     message.task_status = Some(task.status);
     message.causation_id = Some(task.id.to_string());
     message.source_refs = task.run_id.map(|run| format!("{}/{run}", task.agent)).into_iter().collect();
-    // A task that lasted longer than the pause starts a new chain.
+    // After `limits.chain_pause` the result no longer belongs to the chain of turns of the task.
     let lasted = task.ended_at.map_or(Span::ZERO, |ended| ended.since(task.created_at));
     message.hops = if lasted > draft.records.policy.limits.chain_pause { 0 } else { task.hops };
     message

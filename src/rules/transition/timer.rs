@@ -100,8 +100,8 @@ pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {
     let timer = draft
         .take::<Timer>(id)
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active timer")))?;
-    // The status of the key changes, so that a caller that repeats it learns that the message was
-    // dropped and will not be sent.
+    // The drop is recorded under the `dedupe_key`, so that a caller that repeats the message learns
+    // that the message was dropped and will not be sent.
     if let Some(message) = &timer.message {
         drop_message(draft, (**message).clone(), "its timer was cancelled");
     }
@@ -201,7 +201,7 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// Scheduler ticks about a deadline of a wait: first word of the text, and prefix of the key.
+/// Messages about a deadline of a wait: first word of the text, and prefix of the idempotency key.
 const EXPIRED: (&str, &str) = ("expired", EXPIRY_KEY);
 const RECHECK: (&str, &str) = ("recheck", RECHECK_KEY);
 
@@ -245,9 +245,9 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     draft.change::<Wait>(wait.id, |replaced| *replaced = wait);
 }
 
-/// Returns the message about a deadline of a wait. Without a `tick` it is the end of a timer wait,
-/// which has no key and is an ordinary trigger. With a key the message is a tick of the scheduler,
-/// which starts a turn despite other waits.
+/// Returns the message about a deadline of a wait. For the end of a timer wait `tick` is `None`,
+/// and the message is an ordinary trigger without idempotency key. For an expiry or a recheck the
+/// message is a `system_tick` with a key, and starts a turn despite other waits.
 fn deadline_message(draft: &mut Draft, wait: &Wait, tick: Option<(&str, &str)>, at: Time) -> Message {
     let (kind, text) = match tick {
         None => (MessageKind::TimerTick, wait.reason.clone()),
@@ -256,7 +256,7 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, tick: Option<(&str, &str)>, 
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));
     message.created_at = at;
-    // Messages that were sent before that time come first, even those of background priority.
+    // Even background messages from before the deadline must precede this message.
     if draft.records.inbox.has_background {
         message.priority = Priority::Background;
     }

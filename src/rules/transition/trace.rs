@@ -16,10 +16,10 @@ use crate::rules::limits::{self, dollars};
 
 use super::draft::{Draft, without_nulls};
 
-/// Maximum length of a text from a turn in a record, in bytes.
+/// Maximum length, in bytes, of a text that a turn reports and a record stores.
 const KEPT_MAX: usize = 4096;
 
-/// Result of a settlement.
+/// Terminal kind of a settled run, with its reason and closure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settled {
     pub terminal: Terminal,
@@ -28,31 +28,31 @@ pub struct Settled {
     pub closure: Option<Closure>,
 }
 
-/// Price that a message pays for a run that did not complete (contract, execution §7).
+/// Attempts that a message loses by a run that did not complete (contract, execution §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// One attempt of the message, because the turn ended by itself.
+    /// Uses up one attempt of the message, because the turn ended by itself.
     Attempt,
-    /// No attempt, because something outside of the turn ended the run. Consecutive interruptions
-    /// are counted separately.
+    /// Uses up no attempt, because something outside of the turn ended the run. Consecutive
+    /// interruptions are counted separately.
     Interruption,
-    /// The message itself: its turn has done the work and must not do it twice.
+    /// Uses up all attempts, because the turn has done the work and must not repeat it.
     Message,
 }
 
-/// End of a run, for its settlement.
+/// Facts about the end of a run, for its settlement.
 pub(super) struct RunEnd<'e> {
     pub terminal: Terminal,
     /// Reason why the run did not complete.
     pub reason: Option<String>,
     pub cost: Cost,
     pub usage: Option<Usage>,
-    /// End of the process as the tick saw it; absent if no process saw it.
+    /// End of the turn command that its `tick` process has observed; absent if no process has.
     pub seen: Option<&'e TurnEnd>,
 }
 
 impl<'e> RunEnd<'e> {
-    /// Returns an end with the usage that the turn reported.
+    /// Returns the end of a run, with the usage that the turn reported.
     pub fn new(
         terminal: Terminal,
         reason: Option<String>,
@@ -69,7 +69,7 @@ impl<'e> RunEnd<'e> {
         self.seen.map_or(now, |end| end.ended_at)
     }
 
-    /// Returns the brief of a turn that has completed: its own, else its last line of output.
+    /// Returns the summary of a completed turn: its outcome's brief, else its last line of output.
     fn brief(&self) -> Option<String> {
         let end = self.seen.filter(|_| self.terminal == Terminal::Completed)?;
         let own = end.outcome.as_ref().ok().and_then(|outcome| outcome.brief.clone());
@@ -79,7 +79,7 @@ impl<'e> RunEnd<'e> {
 }
 
 /// Returns the end that the turn itself determines. A turn that exited with status 0 by itself has
-/// done its work, even if its tick was told to end afterwards.
+/// done its work, even if its `tick` process was told to end afterwards.
 pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
     let ended = |terminal, reason: Option<&str>, cost| {
         RunEnd::new(terminal, reason.map(str::to_owned), cost, Some(end))
@@ -139,7 +139,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     match ended.terminal {
         Terminal::Completed => {
             state.runtime_error = None;
-            // Only a completed turn is known to have read the reduced messages.
+            // Only a completed turn has surely read the messages that were settled without a turn.
             counters.reduced_since_turn = 0;
             state.set_aside = SetAside::default();
         }
@@ -160,7 +160,7 @@ pub(super) fn count(draft: &mut Draft, run: &CurrentRun, ended: &RunEnd<'_>) {
     });
 }
 
-/// Archives the record and the brief of a run that has ended, stores its closure, and logs the end.
+/// Archives a run that has ended and its brief (summary), stores its closure, logs the end.
 pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, closure: Closure) -> Settled {
     let (terminal, at, brief) = (ended.terminal, ended.at(draft.now()), ended.brief());
     let RunEnd { reason, usage, seen, .. } = ended;
@@ -204,7 +204,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, cl
     Settled { terminal, reason, closure: Some(closure) }
 }
 
-/// Adds the end that the tick saw to the record of a run that another process has settled.
+/// Adds the end that the `tick` process saw to the record of a run that another process settled.
 pub(super) fn record_output(
     draft: &mut Draft,
     run_id: RunId,

@@ -42,7 +42,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     Ok(trigger)
 }
 
-/// Assigns a trigger to a wait. Only a wait that the outside can end has a trigger, at most one.
+/// Assigns a trigger to a wait. Only a wait that outside systems can end has one, and at most one.
 fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
     let Some(wait) = draft.records.waits.iter().find(|wait| wait.id == id && wait.is_active()) else {
         return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
@@ -117,7 +117,7 @@ fn note(draft: &mut Draft, trigger: &Trigger, cause: &str) {
 
 /// Counts the delivery that a message came from, when a step takes the message up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
-    // The deliveries of a tick made from hints were counted with the hints.
+    // A message made from hints is not counted, because each hint was counted.
     if message.hint.is_none() && !message.was_claimed() {
         count(draft, message.trigger_id, 1, message.created_at);
     }

@@ -43,8 +43,8 @@ const IN_TIME: &str = "ended within the grace";
 pub struct Claimed {
     pub run: CurrentRun,
     pub message: Message,
-    /// State before `running` whose hook runs now, and after which `start::begin` is called.
-    /// Absent: the agent is `running`.
+    /// State before `running` whose hook runs before the turn. The caller calls `start::begin`
+    /// after this hook. `None`: no hook runs first, and the agent is already `running`.
     pub stands_in: Option<ExecutionState>,
     /// Missing checkpoint from which the turn should have continued. The turn starts from the
     /// beginning instead.
@@ -90,12 +90,12 @@ pub fn claim(
         condemned: None,
         forced: false,
     };
-    // For a message that was claimed before, the ledger already has this event.
+    // A message that was claimed before already has its admission event in the event log.
     if held.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, &message);
     }
     take_up(draft, &message, &continuation.resolves);
-    // The run is not current yet, so these transitions name no run.
+    // `current_run` is not set yet, so the transitions that `go_round` records name no run.
     go_round(draft, held.and_then(|held| held.entered))?;
     draft.records.state.current_run = Some(run.clone());
     draft.records.state.last_continuation = Some(continuation);
@@ -107,9 +107,9 @@ pub fn claim(
 
 /// Settles a run whose command has ended.
 ///
-/// A run that is being stopped is aborted, unless its turn exited in time with status 0. A
-/// condemned run has failed and a run that yielded is suspended, whatever the exit status. For a
-/// run that is no longer current, only the output is recorded.
+/// A run that is being stopped is aborted, unless its turn exited in time with status 0. A run that
+/// was marked as failed has failed and a run that yielded is suspended, whatever the exit status.
+/// For a run that is no longer current, only the output is recorded.
 pub fn settle(
     draft: &mut Draft,
     run_id: RunId,
@@ -132,7 +132,7 @@ pub fn settle(
     {
         (ended.terminal, ended.cost) = (Terminal::Failed, Cost::Message);
         ended.reason = Some(format!("outcome file: {path}: {}", refusal.message));
-        // The usage counts although the outcome is refused.
+        // The usage that the turn has reported counts although its outcome is refused.
         if let Some(used) = ended.usage.take() {
             limits::count_usage(&mut draft.records.state.spending, draft.stamp.now, &used);
         }
@@ -198,8 +198,8 @@ fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<Run
     Some(RunEnd::new(Terminal::Suspended, Some(why_suspended(run).to_owned()), Cost::Attempt, seen))
 }
 
-/// Settles a run whose tick has died. The caller must have ended its processes; otherwise they
-/// would run in parallel with the next attempt.
+/// Settles a run whose `tick` process has died. The caller must have ended the run's processes;
+/// otherwise they would run in parallel with the next attempt.
 pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else { return Ok(()) };
     let data =
@@ -211,7 +211,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     }
     pass_through_running(draft)?;
     let now = draft.now();
-    // No process ended the run at its preemption deadline, so the run fails now for that reason.
+    // A dead `tick` process, or a missed preemption deadline, costs the message no attempt.
     let ended = |terminal, why: &str| RunEnd::new(terminal, Some(why.to_owned()), Cost::Interruption, None);
     let forced = is_overdue(&run, now).then(|| ended(Terminal::Failed, FORCED));
     let vanished = || ended(Terminal::Interrupted, why);
@@ -219,7 +219,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     conclude(draft, &run, ended).map(drop)
 }
 
-/// Completes a stop after the run's processes have ended. `killed`: they did not end in time.
+/// Completes a stop after the run's processes have ended; `killed` if they did not end in time.
 pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Result<Settled, Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else {
         return Err(Refusal::new("no_run", "there is no run to stop"));

@@ -29,11 +29,11 @@ use super::work::{open, revise};
 pub enum WaitOwner {
     Agent,
     Work(WorkId),
-    /// Work item of the turn if it is open, else the focus, else the agent.
+    /// Work item of the turn if it is open, else the agent's current work item, else the agent.
     Nearest(Option<WorkId>),
 }
 
-/// Times at which the agent gets a message that asks it to check.
+/// Times at which the agent gets a message that asks it to check the object of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Recheck {
     At(Time),
@@ -211,8 +211,8 @@ pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     draft.change_each(is_meant, |wait| wait.result_id = Some(message));
 }
 
-/// Binds the waits that a message satisfies, when a step takes the message up. If the message
-/// reports an expiry, ends that wait. Idempotent.
+/// Binds the waits `resolves` to a message that a step takes up. If the message reports that a wait
+/// has expired, ends the expired wait. Idempotent.
 pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
     if message.scheduler_tick() == Some(SchedulerTick::Expiry)
         && let Some(id) = message.wait_id.filter(|id| is_waiting(draft, *id))
@@ -286,7 +286,7 @@ fn end_all(draft: &mut Draft, waits: &[Wait], cause: &str) {
 }
 
 /// Records that the message that asked the agent to check has left the inbox, and computes the time
-/// of the next one.
+/// of the next such message.
 pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
     let is_meant = |wait: &Wait| wait.recheck_id == Some(message);
@@ -318,7 +318,7 @@ pub fn heal(draft: &mut Draft) {
     }
 }
 
-/// Returns the message that makes the agent check, after the wait for a task was repaired.
+/// Returns the message about a task that has ended, after a wait for its lost result was ended.
 fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     let task = wait.resource.as_deref().unwrap_or_default();
     let text = format!("{task} has ended, and its result was taken up before: {}", wait.reason);

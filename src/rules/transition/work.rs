@@ -130,15 +130,14 @@ pub fn unblock(draft: &mut Draft, id: WorkId, reason: &str) -> Result<WorkItem, 
     revise(draft, id, "unblock", json!({ "reason": reason }), clear)
 }
 
-/// Clears the blocker and the recheck of an item.
 fn clear(item: &mut WorkItem) {
     item.blocked_by = None;
     item.recheck_at = None;
     item.recheck_consumed_at = None;
 }
 
-/// Completes an item in one transaction, with its result, the focus, its waits and its blocker.
-/// `plan` is its prose plan, which is archived with the item.
+/// Completes an item in one transaction: stores its result, ends its waits, clears its blocker, and
+/// clears the current item if it is this item. `plan` is the prose plan, archived with the item.
 pub fn complete(
     draft: &mut Draft,
     id: WorkId,
@@ -160,8 +159,8 @@ pub fn complete(
     Ok(item)
 }
 
-/// Changes an item, or counts it as changed because a related record has changed. The item then
-/// gets another tick. `more` is added to the data of the event.
+/// Changes an item, or counts it as changed because a related record has changed. The new revision
+/// allows another message that continues the item. `more` is added to the data of the event.
 pub(super) fn revise(
     draft: &mut Draft,
     id: WorkId,
@@ -180,7 +179,7 @@ pub(super) fn revise(
     Ok(item)
 }
 
-/// Returns an open work item; refuses another.
+/// Returns the open work item with this id. Refused if no open item has the id.
 pub(super) fn open(draft: &Draft, id: WorkId) -> Result<&WorkItem, Refusal> {
     draft.records.works.iter().find(|item| item.id == id).ok_or_else(|| not_open(id))
 }
