@@ -1,4 +1,4 @@
-//! Agent of a state directory: its current state without the lock, and its files as a whole.
+//! Agent of a state directory: reading its state without the lock, and replacing whole files.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use super::layout::{self, AgentDir};
 use super::record::text;
 use super::{DirStore, files};
 
-/// Content of `.gitignore` next to the keys. With it git ignores them, even if the `.gitignore` of
-/// the state directory is older than the keys.
+/// Content of `.gitignore` next to the signature keys. With it git ignores the keys, even if the
+/// `.gitignore` of the state directory is older.
 const IGNORE_ALL: &str = "# Keys of signatures: this machine's own, never in git.\n*\n";
 
 /// Agent whose records are files of an open state directory.
@@ -61,7 +61,7 @@ impl<'s> DirAgent<'s> {
         text(&cap, bytes.ok_or_else(|| missing(&cap))?)
     }
 
-    /// Returns the committed transactions that are not applied to the records of this `state.json`.
+    /// Returns the committed transactions that the records with this `state.json` lack.
     pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<JournalEntry>> {
         match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => Ok(Vec::new()),

@@ -1,4 +1,4 @@
-//! Files of a renamed or replaced agent that no stream carries: they are moved to its successor.
+//! Files of a renamed or replaced agent that an export leaves out: they are moved to its successor.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::model::id::AgentName;
 use super::travel::{FileKind, place, walk};
 use super::{DirAgent, files, layout};
 
-/// Moves files that the stream of an agent does not carry to its successor: keys, files of people,
-/// links among the files of turns, and late submissions of programs that get no error. Late
-/// arrivals of commands that get an error stay. Can be repeated after a kill at any point.
+/// Moves files that an export leaves out to the successor: signature keys, files of people, links
+/// in directories of turns, and late inbox files of programs. Late messages and hints stay, because
+/// the commands that sent them get an error. Can be repeated after a kill at any point.
 pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
     hand_on_files(from.dir.cap(), heir.dir.cap())?;
     let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));

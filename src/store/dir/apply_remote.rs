@@ -29,12 +29,12 @@ pub struct RemoteFile {
     pub is_program: bool,
 }
 
-/// Maximum bytes of messages that are applied through the journal, together with the records that
-/// belong to them.
+/// Maximum total bytes of changes for which new messages are written through the journal. If the
+/// total is larger, new messages are written directly to their files.
 const MOST_JOURNALLED: usize = 512 << 10;
 
 impl RemoteFile {
-    /// True if the file has the content that this clone has committed, or the new content.
+    /// True if the file has the content of this clone's commit, or already that of the other clone.
     fn is_as_known(&self, dir: &CapPath) -> Result<bool> {
         let now = dir.join(&self.path).read(files::MAX_LINES)?;
         Ok(now == self.before || now == self.after)
@@ -102,8 +102,8 @@ impl DirAgent<'_> {
         Ok(true)
     }
 
-    /// True if this clone has recorded itself as the only clone that steps the agent with this id.
-    /// An entry that was copied with the directory belongs to another clone and does not count.
+    /// True if this clone has recorded in a local file that it alone steps the agent with this id.
+    /// An entry copied with the directory names the other clone, and does not count.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
         let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
         let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
@@ -247,7 +247,7 @@ pub struct ScratchStore {
 }
 
 impl ScratchStore {
-    /// Creates the directory, replacing an earlier one.
+    /// Creates the directory `name` below `git_dir`, replacing an earlier one.
     pub fn make(git_dir: &Path, name: &str) -> Result<ScratchStore> {
         let root = Root::open(git_dir).context("open", git_dir)?;
         let cap = root.cap().join(name);

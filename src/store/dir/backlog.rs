@@ -32,39 +32,40 @@ use super::inbox::{CLEAN, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 use super::{git, layout};
 
-/// Marks a bucket as scanned: its name has the key of its first message. Called before a step reads
+/// Marks a bucket (directory of waiting messages) as scanned, by its modification time, so that
+/// readers trust that the bucket's name is the key of its first message. Called before a step reads
 /// the bucket, or after the step has made the bucket.
 pub fn mark_clean(bucket: &CapPath) -> Result<()> {
-    // If the time can't be set, the next step scans the bucket once more.
+    // A failure to set the time is harmless, because the next step then scans the bucket again.
     bucket.set_changed(CLEAN.0).map(drop)
 }
 
-/// Moves messages of the inbox into buckets and segments. Its user holds the agent's lock.
+/// Moves waiting messages into directories of the inbox. The caller holds the agent's lock.
 #[derive(Debug)]
 pub struct Filing<'a> {
     pub view: &'a View<'a>,
     pub disk: Disk,
 }
 
-/// Number of messages in a segment that is made from a bucket. Small, because a step lists the
-/// first segment several times.
+/// Number of messages in a small directory (segment) that is filled from a large one (bucket). Low,
+/// because a step lists the first segment several times.
 const LISTED: usize = SEGMENT / 4;
 
-/// Maximum number of times that a bucket is read while files are still arriving in it.
+/// Maximum number of times that a step lists a directory into which files are still put.
 const ROUNDS: u32 = 4;
 
 impl Filing<'_> {
-    /// True if messages have to be filed before the next message can be read.
+    /// True if messages have to be moved to other directories before a step reads the next message.
     pub fn is_due(scan: &Scan) -> bool {
         scan.direct.len() > SEGMENT || scan.segments.iter().any(Segment::is_dirty) || in_front(scan).is_some()
     }
 
-    /// Moves the next messages into the inbox itself or into a segment. Returns a scan of the inbox
-    /// after that.
+    /// Moves messages, so that the next ones are directly in the inbox or in a small directory
+    /// (segment). Returns a scan of the inbox after that.
     pub fn file(&self, mut scan: Scan) -> Result<Scan> {
         if scan.direct.len() > SEGMENT {
-            // No exchange if steps skip a file: an immovable file would be in the way, and its path
-            // in the list of skipped files would change.
+            // The inbox is not replaced by an empty directory if steps skip an immovable file: its
+            // path in the list of skipped files would change.
             let is_exchanged = !scan.passes_over() && possible(self.exchange(scan.direct[0]))? == Some(true);
             if !is_exchanged {
                 self.move_to_segments(layout::INBOX, &scan.direct, SEGMENT)?;
@@ -82,7 +83,7 @@ impl Filing<'_> {
         Ok(scan)
     }
 
-    /// Makes the former inbox a bucket, if a step was killed before that.
+    /// Makes the former inbox a directory of the new inbox, if a killed step has not done that.
     pub fn finish(&self) -> Result<()> {
         self.look_through(layout::FORMER)
     }
@@ -91,9 +92,9 @@ impl Filing<'_> {
         self.view.agent.join(layout::INBOX)
     }
 
-    /// Exchanges the inbox for an empty directory. Returns `false` if that is impossible: the file
-    /// system may lack such a call, or the inbox may have an owner or permissions that can't be
-    /// given to another directory.
+    /// Exchanges the inbox for an empty directory with a bucket that is named after the message
+    /// `first`. Returns `false` if that is impossible: the file system may lack such a call, or the
+    /// inbox may have an owner or permissions that can't be given to another directory.
     fn exchange(&self, first: InboxKey) -> Result<bool> {
         self.finish()?;
         let (inbox, fresh) = (self.inbox(), self.view.agent.join(layout::FORMER));
@@ -101,7 +102,7 @@ impl Filing<'_> {
         let place =
             fresh.join(layout::bucket(first).trim_start_matches(layout::INBOX).trim_start_matches('/'));
         if fresh.exists()? {
-            // An entry that is no directory has the name of the bucket.
+            // An entry that `finish` could not move away has the path of the former inbox.
             return Ok(false);
         }
         fresh.make_dir()?;
@@ -125,7 +126,7 @@ impl Filing<'_> {
     }
 
     /// Scans a bucket or the former inbox, moves entries that are no messages back to the inbox,
-    /// and names the bucket after its first message. Removes a bucket that has none left.
+    /// and names the directory after its first message. Removes a directory without messages.
     fn look_through(&self, path: &str) -> Result<()> {
         let bucket = self.view.agent.join(path);
         let mut rounds = 0;
@@ -140,11 +141,11 @@ impl Filing<'_> {
             for stray in &strays {
                 sent_back += usize::from(self.send_back(&bucket.join(stray))?);
             }
-            // Stop after `ROUNDS`: other programs may put files there without end.
+            // Stop after `ROUNDS`, because other programs may add files without end.
             if sent_back == 0 || rounds == ROUNDS {
                 break keys;
             }
-            // The moves out of the bucket must be durable before it counts as scanned again.
+            // Files sent back to the inbox must be durable before the bucket is marked as scanned.
             self.disk.sync_dir(&self.inbox())?;
         };
         let Some(first) = keys.iter().min() else {
@@ -157,8 +158,8 @@ impl Filing<'_> {
             return Ok(());
         }
         match bucket.try_rename(&self.view.agent.join(&place))? {
-            // Another bucket begins with a copy of the same message. This bucket keeps its current
-            // path if that is valid for a bucket.
+            // The new path is taken: another directory begins with a copy of the same message. This
+            // directory keeps its current path.
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(()),
             renamed => renamed.context("rename to", &bucket)?,
         }
@@ -166,7 +167,6 @@ impl Filing<'_> {
         self.disk.sync_dir(&bucket.parent())
     }
 
-    /// Returns the messages in a bucket, and the names of its other entries.
     fn list(&self, path: &str) -> Result<(Vec<InboxKey>, Vec<OsString>)> {
         let (mut keys, mut strays) = (Vec::new(), Vec::new());
         self.view.agent.join(path).each_entry(|name, is_dir| {
@@ -181,21 +181,21 @@ impl Filing<'_> {
         Ok((keys, strays))
     }
 
-    /// Moves a file from a bucket back into the inbox, unless a file there has its name. Returns
-    /// true if the file is no longer in the bucket.
+    /// Moves a file from a directory of messages back into the inbox, unless the inbox has a file
+    /// of that name. Returns true if the file is no longer in the directory.
     fn send_back(&self, stray: &CapPath) -> Result<bool> {
         let place = self.inbox().join(stray.name());
         if stray.name() == OsStr::new(layout::KEPT_NAME) && place.exists()? {
             return stray.remove().map(|()| true);
         }
-        // The entry is the empty placeholder for a bucket, in an inbox that was never exchanged.
+        // A step that was killed before it replaced the inbox leaves an empty directory.
         if stray.is_dir()? && stray.remove_dir().is_ok() {
             return Ok(true);
         }
         Ok(possible(stray.rename_if_free(&place))?.unwrap_or(false))
     }
 
-    /// Moves the first messages of a bucket into new segments.
+    /// Moves the first messages of a large directory (bucket) into new small ones (segments).
     fn take_segments(&self, path: &str) -> Result<()> {
         let (mut keys, _) = self.list(path)?;
         if keys.len() > SEGMENT {
@@ -207,7 +207,7 @@ impl Filing<'_> {
         self.look_through(path)
     }
 
-    /// Moves messages into segments of `size` messages each.
+    /// Moves messages into new directories (segments) of `size` messages each.
     fn move_to_segments(&self, from: &str, keys: &[InboxKey], size: usize) -> Result<()> {
         let segments = || keys.chunks(size).map(|keys| self.view.agent.join(layout::segment(keys[0])));
         segments().try_for_each(|segment| segment.make_dirs())?;
@@ -238,7 +238,7 @@ fn possible<T>(done: Result<T>) -> Result<Option<T>> {
     done.map(Some).or_else(|error| fault_of_file(error).map(|_| None))
 }
 
-/// Returns the bucket that has the next message, or `None` if no bucket has that message.
+/// Returns the large directory (bucket) that has the next message, or `None` if none has it.
 fn in_front(scan: &Scan) -> Option<&Segment> {
     let next = scan.segments.first().filter(|segment| segment.bucket_changed_at.is_some())?;
     scan.direct.first().is_none_or(|direct| next.from <= *direct).then_some(next)

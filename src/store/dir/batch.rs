@@ -23,7 +23,7 @@ pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
     disk: Disk,
     dir: CapPath,
-    /// Directory of the messages. It can become a bucket as it is.
+    /// Directory of the staged messages, which can be renamed into the inbox as a whole.
     bucket: CapPath,
     /// Lock held so that no command deletes the unfinished batch as a stale directory.
     _lock: File,
@@ -32,7 +32,7 @@ pub struct DirBatch<'a> {
 }
 
 impl DirAgent<'_> {
-    /// Begins a batch of messages for the inbox, in its own directory. `name` must be unique among
+    /// Starts a batch of messages for the inbox, in its own directory. `name` must be unique among
     /// batches. If the user is the owner, this also removes the batches of killed commands.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
         if self.store.guest.is_none() {
@@ -49,7 +49,7 @@ impl DirAgent<'_> {
 }
 
 impl DirBatch<'_> {
-    /// Writes a message into the batch, to be admitted with the others or read back.
+    /// Writes a message into the batch. It is durable after `sync`, and in the inbox after `admit`.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         let path = self.staged(message.key());
         let file = self.disk.stage_unsynced(&path, &encode(message))?;
@@ -70,13 +70,13 @@ impl DirBatch<'_> {
         decode(&path, &bytes)
     }
 
-    /// Moves the staged messages with these keys durably into the inbox. If the keys name the whole
-    /// batch and it is large, one rename makes it a bucket. The keys have any order.
+    /// Moves the staged messages with these keys, in any order, durably into the inbox. A large
+    /// batch that is admitted as a whole becomes a directory of the inbox by one rename.
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile: the inbox keeps only the messages that are in
-    /// the agent's stream. `no_agent` if the agent was removed: no message is kept.
+    /// `moved` if the agent was moved away meanwhile: the inbox keeps only the messages that the
+    /// export of the agent has. `no_agent` if the agent was removed: no message is kept.
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         let here = self.agent.here()?;
         self.agent.unless_gone(self.place(keys.clone()))?;
@@ -89,7 +89,7 @@ impl DirBatch<'_> {
     }
 
     fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
-        // A directory that another user has made never counts as a bucket.
+        // Steps reject a directory of the inbox that another user than the owner has made.
         if self.disk.access == Access::Owner
             && self.count > SEGMENT
             && keys.clone().count() == self.count
@@ -118,7 +118,7 @@ const PREFIX: &str = "batch-";
 /// once, which is faster.
 const ONE_BY_ONE: usize = 256;
 
-/// Removes the batches whose processes have ended.
+/// Removes the directories of unfinished message batches whose processes have ended.
 fn sweep(tmp: &CapPath) -> Result<()> {
     let is_batch =
         |entry: &&Entry| entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREFIX.as_bytes());

@@ -105,21 +105,20 @@ impl<'a> DirTxn<'a> {
         if !Filing::is_due(&scan) {
             return Ok(scan);
         }
-        // Journal entries and the last listing have the paths of messages, and filing changes these
-        // paths.
+        // Moving messages changes their paths, which the journal and the cached listing contain.
         self.empty_journal()?;
         self.inbox.replace(None);
         Filing { view: &self.view(), disk: self.agent.store.disk }.file(scan)
     }
 
-    /// Finishes an interrupted exchange of the inbox: makes the former inbox a bucket in the new
-    /// inbox.
+    /// Finishes an interrupted replacement of the inbox by an empty directory: makes the former
+    /// inbox a directory of the new inbox.
     pub(super) fn finish_exchange(&self) -> Result<()> {
         self.empty_journal()?;
         Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
     }
 
-    /// Lists the inbox, after finishing an exchange of the inbox that was interrupted.
+    /// Lists the inbox, after finishing an interrupted replacement of the inbox.
     pub(super) fn scan(&self) -> Result<inbox::Scan> {
         let view = self.view();
         let mut scan = inbox::scan(&view)?;
@@ -149,8 +148,8 @@ impl<'a> DirTxn<'a> {
         Ok(())
     }
 
-    /// Takes the journal out of its cell, after applying its lines. Until the caller puts it back,
-    /// its state is unknown.
+    /// Takes the journal out of its cell, after applying its lines. Until the caller puts the
+    /// journal back, its state is unknown.
     fn take_journal(&self) -> Result<JournalPlace> {
         if let Some(place) = self.journal.take() {
             return Ok(place);
@@ -229,8 +228,8 @@ impl<'a> DirTxn<'a> {
     fn empty(&self, journal: &mut Journal) -> Result<()> {
         let disk = self.agent.store.disk;
         if let Err(error) = disk.sync_file_system(self.agent.dir.cap()) {
-            // The kernel takes pages that it failed to write for clean, so the next command must
-            // apply all lines again.
+            // After a failed sync the kernel may count lost data as written, so the next command
+            // must apply all journal entries again.
             let _ = journal.doubt();
             return Err(error);
         }
@@ -278,8 +277,8 @@ impl<'a> DirTxn<'a> {
         journal.commit(&line, disk)?;
         let left = journal::changes([&*entry]).apply(dir, disk)?;
         self.base.set(left);
-        // The journal is not needed where nothing is synced, and can't be marked where a boot has
-        // no id.
+        // Without syncs the journal is not needed, and without the id of this boot its lines can't
+        // be marked as applied, so both cases empty the journal at once.
         let is_over = is_last || journal.is_long() || !disk.syncs() || machine::boot().is_none();
         match left {
             Some(left) if !is_over => journal.mark(left)?,
@@ -289,7 +288,7 @@ impl<'a> DirTxn<'a> {
         Ok(())
     }
 
-    /// Adds a commit to the listing of the inbox.
+    /// Applies the changes of a commit to the cached listing of the inbox.
     fn note_in_inbox(&self, ops: &[Op], entry: &JournalEntry) {
         let mut inbox = self.inbox.borrow_mut();
         let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
@@ -307,7 +306,7 @@ impl<'a> DirTxn<'a> {
         }
     }
 
-    /// Takes the journal out of its cell for writing, like `take_journal`.
+    /// Opens or creates the journal for writing. The caller puts it back into `self.journal`.
     fn open_journal(&self) -> Result<Journal> {
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
         match self.take_journal()? {
@@ -352,7 +351,7 @@ impl<'a> DirTxn<'a> {
                 Op::Unsaved(checkpoint) => deletes.push(layout::checkpoint(*checkpoint)),
                 Op::Event { at, text, .. } => add(layout::ledger(*at), text),
                 Op::Ended { kind, at, text, .. } => add(layout::archive(*at, kind), text),
-                // The directory has files of its own for these, or derives them.
+                // No entry is written, because these values are in other files or derived.
                 Op::Identity(_)
                 | Op::Policy(_)
                 | Op::Shut(_)
@@ -400,7 +399,7 @@ impl Txn for DirTxn<'_> {
         Ok(Rc::new(DirReadView::under(self, self.view())))
     }
 
-    /// Files a long backlog before a step, so that taking messages from it stays cheap.
+    /// Moves a long backlog into directories before a step, so that taking messages stays cheap.
     fn list_inbox(&self, skipped: &[String], is_step: bool) -> Result<()> {
         let mut scan = self.scan()?;
         scan.pass_over(skipped.to_vec());

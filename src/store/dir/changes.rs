@@ -98,8 +98,8 @@ fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     files::or_remove(&staged, put())
 }
 
-/// Removes the directory of a deleted file if it is empty and no longer needed: a bucket or segment
-/// of the inbox, or the directory of a settled run that had only a checkpoint left.
+/// Removes the directory of a deleted file if it is empty and no longer needed: a directory of
+/// messages in the inbox, or the directory of a settled run that had only a checkpoint left.
 fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     let path = Path::new(deleted);
     let may_go = [layout::INBOX, layout::RUNS].iter().any(|dir| path.starts_with(dir));
@@ -190,7 +190,7 @@ mod tests {
             ("zero\non", 5, "one\n", "zero\none\n"),
             ("zero\n\0\0\0\0", 5, "one\n", "zero\none\n"),
             ("zero\n\0\0\0\0two\n", 5, "one\n", "zero\none\ntwo\n"),
-            // Here another program has added lines, or removed some.
+            // In these rows, another program has changed the file before the append.
             ("zero\nsix\n", 5, "one\n", "zero\nsix\none\n"),
             ("zero\nsix\none\n", 5, "one\n", "zero\nsix\none\n"),
             ("no", 5, "one\n", "no\none\n"),

@@ -97,8 +97,8 @@ fn unfit(cap: &CapPath, hint: &str) -> Error {
 const NOT_OURS: &str = "take it out of the agent where it comes from, and export it again";
 
 /// Calls `each` with the lines of the archive and the events, in the order of their files, the
-/// oldest month of a kind first. `before`: only the months before that of this moment, without the
-/// remains of deleted months.
+/// oldest month of a kind first. `before`: only months before the month of this moment, without the
+/// lists of ids kept from deleted months.
 pub fn history(view: &View<'_>, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()> {
     let end = before.map(Time::month);
     let is_before = |month: &Month| end.as_ref().is_none_or(|end| month.name < *end);

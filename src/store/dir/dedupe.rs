@@ -24,14 +24,14 @@ use super::view::View;
 
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// Path of the cache entry of a key that was admitted at this time.
+/// Path of the cache entry of a dedupe key, under which a message was admitted at this time.
 pub fn path(key: &str, admitted_at: Time) -> String {
     layout::dedupe(admitted_at, &sha256(key.as_bytes()))
 }
 
-/// Returns the message that was admitted under a key within the window, if any.
+/// Returns the message that was admitted under a dedupe key within the window, if any.
 ///
-/// An entry of a later revision than the agent's shows that the records were restored (by a
+/// A cache entry of a later revision than the agent's shows that the records were restored (by a
 /// checkout, for instance); the cache is then rebuilt from the records as they are.
 pub fn find(
     records: &dyn ReadView,
@@ -57,7 +57,7 @@ pub fn find(
 pub fn peek(view: &View<'_>, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
     let KeyWindow { now, length, revision } = window;
     match look_up(view, key, now, length) {
-        // An unreadable cache counts as empty here; the next command that writes rebuilds it.
+        // An unreadable cache counts as empty, because the next command that writes rebuilds it.
         Err(error) if error.is_of_file() => Ok(None),
         found => Ok(found?.filter(|entry| entry.revision <= revision)),
     }
@@ -65,7 +65,7 @@ pub fn peek(view: &View<'_>, key: &str, window: KeyWindow) -> Result<Option<Dedu
 
 fn look_up(view: &View<'_>, key: &str, now: Time, window: Span) -> Result<Option<DedupeEntry>> {
     let hash = sha256(key.as_bytes());
-    // The search begins at tomorrow's day, because the clock may have been set back since.
+    // The first day is tomorrow, because the clock may have been set back since the admission.
     let mut day = now.after(DAY);
     loop {
         if let Some(entry) = view.record::<DedupeEntry>(&layout::dedupe(day, &hash))?
@@ -92,7 +92,7 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
     let put_in_place = || {
         if dir.exists()? {
             match files::rename(&dir, &in_the_way) {
-                // A rename may need permissions on the directory itself; `remove_tree` grants them.
+                // The directory may forbid a rename; `remove_tree` changes its permissions first.
                 Err(error) if error.is_of_file() => dir.remove_tree()?,
                 moved => moved?,
             }
@@ -104,7 +104,7 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
         .and_then(|()| disk.sync_file_system(&staged))
         .and_then(|()| put_in_place());
     if made.is_err() {
-        // The old cache is stale and is removed too: without a cache, the next command creates it.
+        // The new and the old cache are removed, so that the next command rebuilds the cache.
         let _ = staged.remove_tree();
         let _ = in_the_way.remove_tree();
         return made;
@@ -125,9 +125,9 @@ fn fill(records: &dyn ReadView, view: &View<'_>, dir: &CapPath, window: KeyWindo
     Ok(())
 }
 
-/// Returns the entries of the dedupe keys under which messages were admitted within the window. Of
-/// the ended messages of a key the latest counts, and a queued message only if none has ended:
-/// otherwise a step drops it as a duplicate. `archive`: path of the agent's archive for errors.
+/// Returns an entry for each dedupe key under which a message was admitted within the window. The
+/// entry names the last admitted of the ended messages, or a queued message if none has ended: a
+/// step drops a queued duplicate of an ended message. `archive`: path of the archive for errors.
 pub fn entries(
     records: &dyn ReadView,
     (agent, archive): (&str, &Path),
@@ -168,7 +168,7 @@ pub fn entries(
     Ok(found.into_values())
 }
 
-/// Removes the days that ended before a moment. Called when a new day begins.
+/// Removes the dedupe keys of days that ended before a moment. Called when a new day begins.
 pub fn forget_old_days(view: &View<'_>, before: Time) -> Result<()> {
     let oldest = Time::from_millis(before.as_millis() - 2 * DAY.as_millis() as i64).day();
     let dir = view.agent.join(layout::DEDUPE);

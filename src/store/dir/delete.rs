@@ -63,9 +63,9 @@ pub fn is_husk(dir: &CapPath) -> Result<bool> {
 
 impl DirTxn<'_> {
     /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
-    /// that waits for the lock then finds no agent. `heir`: the agent under its new name, to which
-    /// files that no stream carries are moved. Returns the names of inbox files that are in no
-    /// stream; the programs that put them there got no error.
+    /// that waits for the lock then finds no agent. `heir`: the agent under its new name, which
+    /// gets the files that an export leaves out. Returns the names of the inbox files that came
+    /// after the export and are deleted with the agent.
     pub(in crate::store) fn delete(&self, heir: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
         if let Some(heir) = heir {
             alias::hand_on(self.agent, heir)?;
@@ -73,7 +73,7 @@ impl DirTxn<'_> {
         }
         let (gone, _held) = self.step_aside()?;
         if let Some(heir) = heir {
-            // Another program may have added files in between.
+            // Another program may have added files since the first call, and they must not be lost.
             alias::hand_on(&gone, heir)?;
         }
         let late = gone.late()?;

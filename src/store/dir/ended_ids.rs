@@ -14,25 +14,25 @@ use super::files;
 use super::layout;
 use super::view::View;
 
-/// Bytes of the head, and of an id.
+/// Bytes of the header of a cache file; `ID`: bytes of a message id.
 const HEAD: usize = 64;
 const ID: usize = 16;
 const MAGIC: u64 = u64::from_le_bytes(*b"settled2");
 
-/// Maximum bytes of a cache: no file of lines has more ends of messages.
+/// Maximum bytes of the ids in a cache. A larger cache is invalid, because no file has so many ids.
 const MOST: u64 = 16 << 20;
 
-/// Bytes of a file of lines that are read at a time.
+/// Bytes that are read at a time from a file of the archive or the ledger.
 const CHUNK: usize = 64 << 10;
 
 /// Maximum offset of the id in a line of the archive.
 const ID_WITHIN: usize = 200;
 
 /// True if a message has ended, even if a requeue may have brought it back since. The caller holds
-/// the lock, because this updates the caches.
+/// the agent's lock, because this function updates the caches.
 pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool> {
-    // A submission may have a time in the future, and so has its id: such a message may have ended
-    // in this month too.
+    // No message ends before its creation, so the search starts in the month of its id. An id may
+    // have a time in the future; the search then starts in this month.
     let first = id.minted_at().map_or(now, |born| born.min(now)).month();
     for source in evidence::files_of_ends(view, &first)? {
         if says_ended(view, &source, id)? {
@@ -42,7 +42,7 @@ pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool>
     Ok(false)
 }
 
-/// True if a message has ended according to a file of lines.
+/// True if a message has ended according to `source`, a file of the archive or the ledger.
 fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     let cap = view.agent.join(source);
     let Some((lines, length)) = cap.open_file()? else { return Ok(false) };
@@ -53,8 +53,8 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     let cache = view.agent.join(layout::settled(source));
     let (file, _) = files::open_or_create(&cache)?;
     let known = CacheHead::load(&file).context("read", &cache)?;
-    // The second head is that of a new cache: the content of the first may not be what was written,
-    // for example after a power cut.
+    // The second round rebuilds the cache, because the content of the known cache may not be what
+    // was written, for example after a power cut.
     for mut head in [known, CacheHead::default()] {
         if head.inode != inode || head.length > length {
             head = CacheHead { inode, ..CacheHead::default() };
@@ -70,21 +70,21 @@ fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     Ok(false)
 }
 
-/// Head of the cache of a file of lines.
+/// Header of a cache file: read length of the archive or ledger file, and summary of its ids.
 #[derive(Debug, Default)]
 struct CacheHead {
-    /// Inode of the file of lines: another file of the same name has another inode.
+    /// Inode of the archive or ledger file: another file of the same name has another inode.
     inode: u64,
-    /// Number of bytes of the file that were read, all of them complete lines.
+    /// Number of bytes of the archive or ledger file that were read, all of them complete lines.
     length: u64,
     count: u64,
-    /// Checksum of the ids that were counted.
+    /// Checksum of the ids in the cache file.
     sum: u64,
     newest: [u8; ID],
 }
 
 impl CacheHead {
-    /// Reads the head of a file; returns an empty head if the file has none.
+    /// Reads the header of a cache file; returns an empty header if the file has none.
     fn load(file: &File) -> std::io::Result<CacheHead> {
         let mut bytes = [0; HEAD];
         let read = file.read_at(&mut bytes, 0)?;
@@ -95,7 +95,7 @@ impl CacheHead {
         Ok(if read == HEAD && head.encode() == bytes { head } else { CacheHead::default() })
     }
 
-    /// Encodes the head, with a checksum at its end.
+    /// Encodes the header of the cache file, with a checksum at its end.
     fn encode(&self) -> Vec<u8> {
         let mut bytes = [MAGIC, self.inode, self.length, self.count, self.sum].map(u64::to_le_bytes).concat();
         bytes.extend_from_slice(&self.newest);
@@ -105,7 +105,7 @@ impl CacheHead {
         bytes
     }
 
-    /// Returns all ids; `None` if their checksum does not match the head.
+    /// Returns all ids; `None` if their checksum does not match the header.
     fn ids(&self, file: &File) -> std::io::Result<Option<Vec<[u8; ID]>>> {
         let size = self.count.saturating_mul(ID as u64);
         if size > MOST {
@@ -120,8 +120,8 @@ impl CacheHead {
         Ok((sum_of(ids) == self.sum).then(|| ids.to_vec()))
     }
 
-    /// Reads the lines that were added since, and writes their ids to the cache. The head is
-    /// written last: until then the new ids are ignored.
+    /// Reads the lines of the archive or ledger file that the cache lacks, and adds their ids to
+    /// the cache file. The header is written last: until then the new ids are ignored.
     fn read_on(&mut self, lines: &File, length: u64, file: &File) -> std::io::Result<()> {
         if self.length >= length {
             return Ok(());
@@ -134,7 +134,6 @@ impl CacheHead {
         file.write_all_at(&self.encode(), 0)
     }
 
-    /// Returns the ids in the lines that were added.
     fn added(&mut self, lines: &File, length: u64) -> std::io::Result<Vec<[u8; ID]>> {
         let mut new = Vec::new();
         let mut buffer: Vec<u8> = Vec::new();
@@ -149,7 +148,7 @@ impl CacheHead {
                 break;
             }
             at += read as u64;
-            // The bytes before `start` contain no line feed.
+            // The bytes before `start` contain no line feed, so only the new bytes are searched.
             let end = buffer[start..].iter().rposition(|byte| *byte == b'\n');
             let whole = end.map_or(0, |end| start + end + 1);
             new.extend(buffer[..whole].split(|byte| *byte == b'\n').filter_map(ended));
@@ -177,7 +176,7 @@ pub fn ended(line: &[u8]) -> Option<[u8; ID]> {
         return None;
     }
     let start = find(if is_event { line } else { &line[..line.len().min(ID_WITHIN)] }, name)? + name.len();
-    // The id is its prefix, and 32 digits.
+    // An id consists of its prefix and 32 hexadecimal digits.
     let text = std::str::from_utf8(line.get(start..start + "msg_".len() + 2 * ID)?).ok()?;
     Some(text.parse::<MessageId>().ok()?.0.into_bytes())
 }
@@ -216,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Only added lines are read, and invalid caches are ignored.
+    /// An update reads only the lines added since the last one. Damaged ids or headers are ignored.
     #[test]
     fn what_is_known_grows_with_the_file_and_is_checked() {
         let dir = tempfile::tempdir().expect("a directory");

@@ -44,8 +44,8 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
     Ok(())
 }
 
-/// Calls `each` with the lines of the ledger, newest first. Reads only the end of a month's file if
-/// that is enough, unless the lines of two clones are mixed at its end.
+/// Calls `each` with the lines of the event log, newest first. Reads only the end of a month's file
+/// if that is enough and if no merge of two git clones has mixed the order of its lines.
 pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     for month in months::ledger(view)?.iter().rev() {
         let cap = view.agent.join(&month.path);
@@ -55,7 +55,7 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
         let goes_on = if is_whole {
             tell_newest(in_order(last))?
         } else {
-            // After an error, the read of all lines below reports the line number.
+            // The read of all lines below meets an error again, and reports its line number.
             let is_enough = is_in_order(&last) && matches!(tell_newest(last), Ok(false));
             !is_enough && tell_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };
@@ -86,9 +86,9 @@ fn seq_in(line: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Calls `each` with the lines of these kinds, newest first, and only of the records with these
-/// ids, if there are ids. Months before the creation of the first message are not read, unless its
-/// id is newer than all months: then its clock ran ahead.
+/// Calls `each` with the archived lines of these kinds, newest first; with `ids`, only with lines
+/// of these records. For messages, skips months before the oldest id was minted, unless that time
+/// is later than every month, because the clock was ahead then.
 pub fn ended(
     view: &View<'_>,
     kinds: &[&'static str],

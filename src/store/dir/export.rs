@@ -51,7 +51,7 @@ struct Taking {
 
 #[derive(Debug)]
 enum TakenContent {
-    /// Parts of the file among the copies, each as its offset and length in bytes.
+    /// Ranges of the temporary file `copies`, each as its offset and length in bytes.
     Copy(Vec<(u64, u64)>),
     Open(File),
 }
@@ -61,7 +61,7 @@ impl DirTxn<'_> {
     /// the files of the first export: messages may have arrived in its inbox since.
     pub(in crate::store) fn exported(&self, is_moved: bool) -> Result<DirExport> {
         self.empty_journal()?;
-        // The scan finishes an interrupted exchange of the inbox.
+        // `scan` finishes an interrupted replacement of the inbox: no message may be left out.
         self.scan()?;
         let agent = self.agent;
         let mut exported = self.empty_export()?;
@@ -137,13 +137,13 @@ impl DirExport {
         Ok(())
     }
 
-    /// Sorts the added files into the order of a stream.
+    /// Sorts the added files by path, as the export stream requires.
     pub(in crate::store) fn in_order(mut self) -> DirExport {
         self.files.sort_by(|one, other| one.path.cmp(&other.path));
         self
     }
 
-    /// Keeps a copy of some bytes. Returns the offset of the copy.
+    /// Copies some bytes into the temporary file. Returns their offset in it.
     fn copy(&mut self, bytes: &[u8], of: &CapPath) -> Result<u64> {
         let at = self.copied;
         self.copies.write_all_at(bytes, at).context("write a copy of", of)?;
@@ -163,7 +163,7 @@ impl DirExport {
                 FileKind::Records { .. } if is_room => {}
                 FileKind::Records { most } => self.take(path, most)?,
                 FileKind::Evidence => match self.take(path, MAX_FILE) {
-                    // A link, a pipe, or a file that is too large or has too many holes.
+                    // Links, pipes, too large files and files with too many holes are left out.
                     Err(Error::Damaged { .. }) => self.left_out.push(path.to_owned()),
                     taken => taken?,
                 },
@@ -174,7 +174,7 @@ impl DirExport {
 
     fn take(&mut self, path: &Path, most: u64) -> Result<()> {
         let cap = self.dir.join(path);
-        // A missing file was taken back by the command that had put it there.
+        // A missing file was removed again by the command that had put it into the inbox.
         let Some((file, mut length)) = cap.open_file()? else { return Ok(()) };
         if length > most {
             return Err(cap.too_large(length, most));
@@ -200,7 +200,7 @@ impl DirExport {
         self.left_out.iter().map(|path| path.display().to_string())
     }
 
-    /// Paths of the collected files, relative to the agent's directory.
+    /// Paths of the files in this export, relative to the agent's directory.
     pub(in crate::store) fn paths(&self) -> impl Iterator<Item = &Path> {
         self.files.iter().map(|file| &*file.path)
     }
@@ -263,7 +263,7 @@ impl DirExport {
 struct FilePart<'f> {
     file: &'f File,
     at: u64,
-    /// Remaining bytes of the part.
+    /// Number of bytes of the current range that were not read yet.
     left: u64,
     rest: &'f [(u64, u64)],
 }
@@ -283,7 +283,7 @@ impl Read for FilePart<'_> {
     }
 }
 
-/// Content of a file as it was when it was collected: lines may have been added since.
+/// Content of a file at the time when it was collected: lines may have been added since.
 struct Copied<'f> {
     content: FilePart<'f>,
     length: u64,

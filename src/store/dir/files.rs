@@ -51,7 +51,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Disk for the files of the owner.
+    /// Returns settings with which only the owner may use the files that are made.
     pub fn new(durability: Durability) -> Disk {
         Disk { durability, access: Access::Owner }
     }
@@ -66,7 +66,7 @@ impl Disk {
         if self.syncs() { file.sync_all().context("sync", path) } else { Ok(()) }
     }
 
-    /// An empty set of files or directories that are to be made durable together.
+    /// Returns an empty set of files or directories that are to be made durable together.
     pub fn unsynced(self) -> Unsynced {
         Unsynced { disk: self, files: Vec::new() }
     }
@@ -139,11 +139,11 @@ impl Disk {
                     None => dir.insert((dir_for(&target)?, target.parent())),
                 };
                 match temporary.rename_into(open, &target) {
-                    // The open inbox was exchanged, used up and removed: another inbox has its name
-                    // now.
+                    // A step has replaced the open inbox and then removed it, so the new inbox is
+                    // opened.
                     Err(error) if error.is_not_found() && was_removed(open) => dir = None,
-                    // A member of the sharing group stages a file in the inbox itself. While the
-                    // inbox is exchanged, the file is missing for a moment.
+                    // A member of the sharing group stages a file in the inbox itself. While a step
+                    // replaces the inbox, the file is missing for a moment.
                     Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
                         patience -= 1;
                         std::thread::sleep(COMES_BACK / PATIENCE);
@@ -157,8 +157,8 @@ impl Disk {
     }
 }
 
-/// Maximum time for which a file that was staged in an inbox may be missing while the inbox is
-/// exchanged, and the number of tries in that time.
+/// Maximum time for which a file that was staged in an inbox may be missing while a step replaces
+/// the inbox, and the number of tries in that time.
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
 
@@ -242,7 +242,7 @@ fn dir_for(target: &CapPath) -> Result<File> {
         return Ok(dir);
     }
     cap.make_dirs()?;
-    // A creation is so rare that it is synced at any durability setting.
+    // The parent has the new directory's name, and is always synced, because this is rare.
     let above = cap.parent();
     if let Some(dir) = above.open_dir()? {
         dir.sync_all().context("sync directory", above.path())?;

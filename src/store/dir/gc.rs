@@ -1,4 +1,4 @@
-//! Deletion of months past their retention period, and the ids that remain of them.
+//! Deletion of months past their retention period, and the lists of ended messages that remain.
 //!
 //! 1. The ids of the messages that ended in a month **must** be durable in `ended.jsonl` before the
 //!    month's files are deleted: a message whose file comes back must not run again.
@@ -27,14 +27,14 @@ pub fn ended_line(id: MessageId) -> Vec<u8> {
     encode_plain_line(&EndedIdLine { schema: "dormouse/ended/1".to_owned(), id })
 }
 
-/// True if a line of the archive is a line of `ended.jsonl`.
+/// True if the line is from an `ended.jsonl`, the list of messages that ended in a deleted month.
 pub fn is_ended_line(line: &str) -> bool {
     line.starts_with("{\"schema\":\"dormouse/ended/")
 }
 
 impl DirTxn<'_> {
-    /// Deletes the files of a month, but for its `ended.jsonl`. The journal is empty, because its
-    /// lines would write the files again.
+    /// Deletes the files of a month, except its `ended.jsonl`. The journal must be empty, because
+    /// its lines would write the files again.
     pub(super) fn remove_month(&self, month: &str) -> Result<()> {
         let kinds = months::KINDS.iter().filter(|kind| **kind != months::ENDED);
         let archives = kinds.map(|kind| layout::month(month, kind));

@@ -22,7 +22,7 @@ use super::{DirAgent, DirStore, git, lock, moved, rename, stale_files};
 #[derive(Debug)]
 pub struct DirImport<'s> {
     pub(super) agent: DirAgent<'s>,
-    /// Name that the agent has in the stream, if it gets another name here.
+    /// Name that the agent has in the export stream, if it gets another name here.
     former: Option<AgentName>,
     /// Lock file held so that no command removes the staged agent as stale.
     pub(super) held: File,
@@ -37,7 +37,7 @@ pub trait FileSource {
     /// Calls `take` with the content, part by part.
     fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 
-    /// Error for a fault in the source.
+    /// Error for invalid content, which names the stream or file that the content comes from.
     fn damaged(&self, what: &dyn Display) -> Error;
 }
 
@@ -60,7 +60,7 @@ pub enum Appeared {
 }
 
 impl DirStore {
-    /// Begins to stage an agent from a stream in which the agent is named `former`.
+    /// Starts staging an agent from an export stream in which the agent is named `former`.
     pub(in crate::store) fn stage<'s>(
         &'s self,
         name: &AgentName,
@@ -72,7 +72,7 @@ impl DirStore {
         Ok(staged)
     }
 
-    /// Begins to stage an agent, or copies of an agent's records for this process alone.
+    /// Starts an agent under a hidden name, to be placed later or to hold copies of records.
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
@@ -107,7 +107,7 @@ impl<'s> DirImport<'s> {
         }
         let cap = self.agent.dir.join(&meta.path);
         cap.parent().make_dirs()?;
-        // A stream names each file once, so no file has this name yet.
+        // An export stream names each file once, so an existing file is an error.
         if cap.exists()? {
             return Err(Error::damaged(cap.path(), "the stream has something else of this name"));
         }
@@ -141,7 +141,7 @@ impl<'s> DirImport<'s> {
         Ok(())
     }
 
-    /// Adds the files that every agent has here and that no stream has.
+    /// Adds the directories and files that every agent has and that no export contains.
     pub(in crate::store) fn furnish(&self) -> Result<()> {
         let dir = &self.agent.dir;
         for below in layout::AGENT_DIRS {
@@ -156,7 +156,7 @@ impl<'s> DirImport<'s> {
         Ok(())
     }
 
-    /// Adds the files that every agent has here, and makes all files durable.
+    /// Adds the directories and files that no export has, and makes all files durable.
     pub fn complete(&self) -> Result<()> {
         self.furnish()?;
         let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
@@ -195,7 +195,7 @@ impl<'s> DirImport<'s> {
         if !there.peek()?.moved.is_some_and(|moved| moved.frees_name()) {
             return Err(super::agent_exists(&self.agent.name));
         }
-        // After the exchange the hidden name belongs to the old agent.
+        // After the swap the old agent has the hidden name, and this lock keeps it from removal.
         let former = target.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
         if !lock::try_hold(&former, target.path())? {
             return Err(Error::busy(target.path(), "another command".to_owned(), Duration::ZERO));
@@ -214,13 +214,13 @@ impl<'s> DirImport<'s> {
 impl Drop for DirImport<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
-            // If the removal fails, a later command removes the old agent.
+            // If the removal fails, a later command removes the staged agent.
             let _ = self.agent.dir.cap().remove_tree();
         }
     }
 }
 
-/// Gives a file the mode and the time in its header.
+/// Gives a file the mode and the time in its stream header.
 fn finish(file: &File, cap: &CapPath, meta: &Meta) -> Result<()> {
     if meta.is_executable {
         rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", cap)?;

@@ -34,21 +34,21 @@ use super::view::View;
 /// Maximum number of messages directly in `inbox/`, and in one segment.
 pub const SEGMENT: usize = 1024;
 
-/// Modification time, in seconds and nanoseconds since 1970, of a bucket into which no file has
-/// been put since a step scanned the bucket.
+/// Modification time, in seconds and nanoseconds since 1970, of a large message directory (bucket)
+/// into which no file has been put since a step scanned the bucket.
 pub const CLEAN: (i64, u64) = (1, 0);
 
-/// Placeholder for the modification time of a bucket that was not read yet.
+/// Placeholder for the modification time of a large message directory that was not read yet.
 const UNKNOWN: (i64, u64) = (0, 0);
 
-/// Smallest key.
+/// Smallest key of a message: it precedes every message.
 const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
 
 /// Malformed file or submission in the inbox: a file that another program has put there, or one
 /// that is named like a message or a hint but is neither.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dropped {
-    /// Path relative to the inbox.
+    /// Path of the entry, relative to the inbox.
     pub(super) place: PathBuf,
 }
 
@@ -63,7 +63,7 @@ pub enum QuarantineOutcome {
 }
 
 impl Dropped {
-    /// Name for display, and for the list of immovable files.
+    /// Path relative to the inbox, for display and for the list of files that steps skip.
     pub fn name(&self) -> Cow<'_, str> {
         self.place.to_string_lossy()
     }
@@ -80,9 +80,9 @@ impl From<&MalformedFile> for Dropped {
 pub enum Name {
     Message(InboxKey),
     Hint(MessageId),
-    /// Directory of messages, none before this key: a segment or a bucket.
+    /// Directory of messages; its name states that none of them precedes this key.
     Segment(InboxKey),
-    /// Dropped file that asks to be admitted.
+    /// File that another program has put into the inbox for admission.
     Drop,
     /// Directory of files that could not be admitted.
     Rejected,
@@ -91,7 +91,7 @@ pub enum Name {
 }
 
 /// Parses a name. A name that is neither hidden nor in a form that the program uses belongs to a
-/// dropped file.
+/// file of another program.
 pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     let Ok(text) = std::str::from_utf8(name) else { return Name::Drop };
     if text.starts_with('.') {
@@ -111,19 +111,19 @@ pub fn parse_name(name: &[u8], is_dir: bool) -> Name {
     InboxKey::parse(stem).map_or(Name::Drop, Name::Message)
 }
 
-/// Directory of messages in the inbox, sorted by the least key that it may contain.
+/// Directory of messages in the inbox, sorted by the least message key that it may contain.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
     /// Least key of the messages in the directory.
     pub from: InboxKey,
     /// Path relative to the agent's directory.
     pub path: String,
-    /// Modification time of a bucket, in seconds and nanoseconds; `None` for a segment.
+    /// Modification time, as (s, ns), of a bucket of any size; `None` for a segment.
     pub bucket_changed_at: Option<(i64, u64)>,
 }
 
 impl Segment {
-    /// True if a file may have arrived in the bucket since the last scan.
+    /// True if a file may have arrived in the directory since a step last read it as a whole.
     pub fn is_dirty(&self) -> bool {
         self.bucket_changed_at.is_some_and(|changed_at| changed_at != CLEAN)
     }
@@ -134,23 +134,23 @@ impl Segment {
 pub struct Scan {
     /// Keys of the messages directly in `inbox/`, sorted.
     pub direct: Vec<InboxKey>,
-    /// Segments and buckets, sorted.
+    /// Directories of messages, sorted by the least key that each may contain.
     pub segments: Vec<Segment>,
     pub hints: Vec<MessageId>,
     /// Submissions, sorted, an entry at the path of `rejected/` first.
     pub drops: Vec<Dropped>,
     /// True if the directory of rejected files exists.
     pub has_rejected: bool,
-    /// True if an exchange of the inbox has to be finished.
+    /// True if a step was interrupted while it replaced the inbox by an empty directory.
     pub is_unfinished: bool,
-    /// Paths, relative to the inbox, of immovable files, which are left out of all lists above, and
-    /// of segments too.
+    /// Paths, relative to the inbox, of files that can be neither read nor moved. All lists of
+    /// messages and submissions leave them out.
     passed_over: HashSet<String>,
 }
 
 impl Scan {
-    /// Adds an entry of the inbox, or of the former inbox. `dir` is relative to the agent's
-    /// directory.
+    /// Adds an entry of the inbox, or of the former inbox that a step is replacing. `dir` is
+    /// relative to the agent's directory.
     fn note(&mut self, dir: &str, name: &[u8], is_dir: bool) {
         match parse_name(name, is_dir) {
             Name::Message(key) => self.direct.push(key),
@@ -184,7 +184,7 @@ impl Scan {
         self.drops.push(Dropped { place: place.into() });
     }
 
-    /// Lists the inbox once more, without the files that were left out.
+    /// Lists the inbox once more. The new scan leaves out the same immovable files.
     pub fn anew(self, view: &View<'_>) -> Result<Scan> {
         let mut again = scan(view)?;
         again.pass_over(self.passed_over);
@@ -252,7 +252,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
-    // From the exchange on, an inbox contains a bucket.
+    // The new inbox is made with a bucket for the former inbox: no bucket means no former inbox.
     if scan.segments.iter().any(|segment| segment.bucket_changed_at.is_some()) {
         list_former(view, &mut scan)?;
     }
@@ -264,7 +264,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
     scan.hints.dedup();
     scan.drops.sort_unstable();
     scan.drops.dedup();
-    // The other submissions may have to be moved to the directory at this path.
+    // An entry at the path of `rejected/` comes first, because it is in the way of that directory.
     scan.drops.sort_by_key(|file| file.place != Path::new(layout::REJECTED));
     Ok(scan)
 }
@@ -276,9 +276,9 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
     })
 }
 
-/// Lists the former inbox, whose exchange is in progress or was interrupted. Its messages become a
-/// bucket, and its other entries are moved to the new inbox. Lists the inbox once more at the end,
-/// for entries that were moved meanwhile.
+/// Adds the entries of the former inbox, if a step is replacing the inbox by an empty directory or
+/// was killed meanwhile. The former inbox then counts as a directory of messages. Lists the new
+/// inbox once more afterwards, for entries that the step has moved to it meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());
@@ -301,9 +301,9 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// Reads the modification time of each bucket, since a changed bucket may contain any message. Also
-/// reads the owner of each directory: a directory that another user has made is never a segment or
-/// a bucket, whatever its name, and is rejected like any other submission.
+/// Reads the modification time of each large message directory (bucket): a changed one may contain
+/// any message. Treats a directory that another user has made as a submission, whatever its name,
+/// so that a step rejects the directory.
 fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
@@ -331,7 +331,7 @@ fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     Ok(())
 }
 
-/// True if the file belongs to the owner. A file that is missing by now also counts.
+/// True if the file belongs to the owner of the state directory or to root, or is missing by now.
 pub fn is_own(cap: &CapPath) -> Result<bool> {
     cap.look()?.map_or(Ok(true), |found| Ok(authors::is_owners(cap, found.st_uid)))
 }
@@ -344,8 +344,8 @@ fn filed_path(segment: &Segment, key: InboxKey) -> String {
     format!("{}/{key}.json", segment.path)
 }
 
-/// Returns the messages of a segment, and their paths. A segment that can't be opened gives the
-/// message of its own name: the step that reads this message finds the fault.
+/// Returns the messages in a directory, and their paths. If the directory can't be opened, returns
+/// its first key and its own path: the step that reads this path finds the fault.
 fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(InboxKey, String)>> {
     let mut keys = Vec::new();
     let listed = view.agent.join(&segment.path).each_entry(|name, is_dir| {
@@ -363,11 +363,11 @@ fn messages_in(view: &View<'_>, scan: &Scan, segment: &Segment) -> Result<Vec<(I
     Ok(placed.filter(|(_, path)| is_there(path)).collect())
 }
 
-/// Returns the first `count` messages in processing order, without those that are left out, and
-/// their paths.
+/// Returns the first `count` messages in processing order, without immovable files, and their
+/// paths.
 ///
-/// A segment has no message before its own name, so segments are opened only until the next segment
-/// begins after the last message that was found.
+/// A directory has no message before its own name, so directories are opened only until the next
+/// one begins after the last message that was found.
 pub fn first(view: &View<'_>, scan: &Scan, count: usize) -> Result<Vec<(InboxKey, String)>> {
     within(view, scan, |scan| {
         let mut found: Vec<(InboxKey, String)> =
@@ -402,15 +402,15 @@ pub fn all(view: &View<'_>, scan: &Scan) -> Result<Vec<(InboxKey, String)>> {
     })
 }
 
-/// Returns the path of a message in a bucket or segment; `None` if it is in neither.
+/// Returns the path of a message that is in a directory of the inbox; `None` if it is in none.
 ///
-/// Segments may overlap if late arrivals were filed, so every segment that begins before the
-/// message is read.
+/// The ranges of directories may overlap if late arrivals were moved into them, so every directory
+/// that begins before the message is searched.
 pub fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Result<Option<String>> {
     within(view, scan, |scan| find_in(view, &scan.segments, key))
 }
 
-/// Finds a message in these segments, for a command that holds the lock and knows them.
+/// Returns the path of a message in these directories. The caller has listed them under the lock.
 pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<Option<String>> {
     for segment in segments.iter().rev().filter(|segment| segment.from <= key) {
         let path = filed_path(segment, key);
@@ -422,7 +422,7 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
 }
 
 /// Reads a message or a hint, and checks that it belongs to this agent and its file name. Returns
-/// `false` if the file is missing. `said`: see [`View::arrival`].
+/// `false` if the file is missing. `said` sets the author to the user who has written the file.
 pub fn is_valid<T: Record>(
     view: &View<'_>,
     path: &str,

@@ -5,8 +5,8 @@
 //! 1. A transaction is committed once its line is durable in `journal.jsonl`. No file that it names
 //!    **must** be touched before that.
 //! 2. Lines **must not** be cut off before all their changes are durable.
-//! 3. Only the end of the file may be incomplete: one line that was never committed, and the mark
-//!    in the last committed line. A line that can't be read anywhere else is damage.
+//! 3. Only the end of the file may be incomplete: one line that was never committed, and the
+//!    "applied" mark of the last committed line. A line that can't be read anywhere else is damage.
 //! 4. The mark says that a line was applied, and which `state.json` it left. Within one boot that
 //!    is reliable. After another boot any line counts as not applied, because the power may have
 //!    failed.
@@ -110,13 +110,13 @@ pub fn changes<'e>(entries: impl IntoIterator<Item = &'e JournalEntry>) -> Chang
         .fold(Changes::default(), |all, entry| all.and(&entry.writes, &entry.appends, &entry.deletes))
 }
 
-/// Length of the beginning of a line. A line is `{"sum":"…",`, then the entry without its first
-/// brace, to which the sum belongs, then what may change after a sync: the boot of the write, and
-/// the mark.
+/// Length of the beginning of a line. A line is `{"sum":"…",` with the checksum of the entry, then
+/// the entry without its braces, then an end that may change after a sync: the id of the boot in
+/// which the line was written, and the version of `state.json` after the line was applied.
 const HEAD: usize = 8 + 32 + 2;
 const TAIL: usize = 9 + BOOT + 13 + VERSION_LENGTH + 3;
 const BOOT: usize = 32;
-/// Placeholder for the id of a boot that has none, and for a missing mark.
+/// Placeholder for a missing boot id, and for the version if the line is not applied yet.
 const NONE: &str = "--------------------------------";
 
 fn encode(entry: &JournalEntry) -> Vec<u8> {
@@ -129,11 +129,11 @@ fn encode(entry: &JournalEntry) -> Vec<u8> {
     line
 }
 
-/// End of a line, which may change after the rest is durable.
+/// End of a journal line, which is overwritten when the line is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LineTail {
     is_of_this_boot: bool,
-    /// Version of the `state.json` that the line left when it was applied.
+    /// Version of `state.json` after this line was applied; absent before that.
     left: Option<Version>,
 }
 
@@ -146,15 +146,15 @@ impl LineTail {
     }
 }
 
-/// Committed line.
+/// Committed line of the journal.
 #[derive(Debug)]
 pub struct JournalLine {
     pub entry: JournalEntry,
     tail: LineTail,
 }
 
-/// Decodes a line. Returns `None` if the line is incomplete. Only the length and the last bytes of
-/// the tail are checked: the tail changes after the rest is durable.
+/// Decodes a journal line. Returns `None` if it is incomplete. Marking a durable line as applied
+/// overwrites the end of the line, so only the length of that end and its line feed are checked.
 fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<JournalLine>> {
     let Some(at) = line.len().checked_sub(TAIL).filter(|at| *at > HEAD && line.ends_with(b"\n")) else {
         return Ok(None);
@@ -172,12 +172,12 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Journal
     Ok(Some(JournalLine { entry, tail }))
 }
 
-/// Number of lines, and then number of bytes, at which the journal is emptied.
+/// Numbers of lines (`LONG`) and of bytes (`LARGE`) at which the journal is emptied.
 const LONG: u64 = 64;
 const LARGE: u64 = 1 << 20;
 /// Maximum number of lines that are read: a longer journal was not written by this program.
 const MOST_LINES: usize = 1024;
-/// Bytes reserved beyond the end of a journal, so that a turn can be settled on a full disk.
+/// Bytes reserved for the next line on a full disk: at least `AHEAD`, and `ROOM` at a time.
 const AHEAD: u64 = 16 << 10;
 const ROOM: u64 = 64 << 10;
 
@@ -188,7 +188,7 @@ pub struct Journal {
     file: File,
     length: u64,
     lines: u64,
-    /// Version of the `state.json` that the last line left.
+    /// Version of `state.json` after the last line of the journal was applied; absent before that.
     left: Option<Version>,
 }
 
@@ -244,14 +244,14 @@ impl Journal {
         }
     }
 
-    /// Opens the journal as one without lines, creating the file if needed.
+    /// Opens an empty or missing journal, creating the file if needed.
     pub fn begin(agent: &AgentDir) -> Result<Journal> {
         let cap = agent.join(layout::JOURNAL);
         let (file, _) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
         Ok(Journal { cap, file, length: 0, lines: 0, left: None })
     }
 
-    /// Number of the next line.
+    /// Number of the next line that is added to the journal.
     pub fn next_number(&self) -> u64 {
         self.lines + 1
     }
@@ -260,12 +260,12 @@ impl Journal {
         self.lines == 0
     }
 
-    /// True if the journal is so long that its files should be synced.
+    /// True if the journal is so long that the files that its lines change should be synced.
     pub fn is_long(&self) -> bool {
         self.lines >= LONG || self.length >= LARGE
     }
 
-    /// True if the line fits, and replaces the `state.json` that the last line left, if any.
+    /// True if the entry can be added: it fits, and replaces the last line's `state.json`, if any.
     pub fn goes_on(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
@@ -292,31 +292,30 @@ impl Journal {
             return Ok(());
         }
         match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, end + ROOM) {
-            // A full disk is an error only if there is no space for the line itself.
+            // A full disk is an error only if there is no space for the line that is written now.
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) if there < end => Err(errno.into()),
             // Many file systems can't reserve space.
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Marks the last line as applied, with the version of the `state.json` that it left.
+    /// Marks the last line of the journal as applied. `left`: version of `state.json` after that.
     pub fn mark(&mut self, left: Version) -> Result<()> {
         self.write_tail(VERSION_LENGTH + 3, &left.to_string())?;
         self.left = Some(left);
         Ok(())
     }
 
-    /// Makes the next command apply all lines again, because it is unknown which of their changes
-    /// are durable.
+    /// Makes the next command apply all lines again. Called if it is unknown which are durable.
     pub fn doubt(&mut self) -> Result<()> {
         self.left = None;
         self.write_tail(TAIL - 9, NONE)
     }
 
-    /// Syncs an unmarked last line again: its command may have failed before or at the sync.
+    /// Syncs all lines again: the command that wrote the last one may have failed before its sync.
     pub fn sync_again(&self, disk: Disk) -> Result<()> {
-        // The kernel takes pages that it failed to write for clean, so the line is written again
-        // before the sync.
+        // After a failed sync the kernel may count lost data as written, so the lines are written
+        // again before the sync.
         let bytes = read_all(&self.cap, &self.file, self.length)?;
         self.file.write_all_at(&bytes, 0).context("write", &self.cap)?;
         disk.sync_content(&self.file, &self.cap)
@@ -332,7 +331,7 @@ impl Journal {
         self.file.set_len(self.length).context("cut", &self.cap)
     }
 
-    /// Removes all lines, durably. The caller has synced all their changes.
+    /// Empties the journal, durably. The caller has synced the files that the lines change.
     pub fn cut(&mut self, disk: Disk) -> Result<()> {
         self.file.set_len(0).context("cut", &self.cap)?;
         (self.length, self.lines, self.left) = (0, 0, None);
@@ -340,14 +339,14 @@ impl Journal {
     }
 }
 
-/// Entry as the bytes of a line.
+/// Journal entry, encoded as a line.
 pub struct Encoded(Vec<u8>);
 
 impl Encoded {
     /// Encodes an entry. Refuses an entry that no reader would accept.
     pub fn of(agent: &AgentDir, entry: &JournalEntry) -> Result<Encoded> {
         let journal = agent.join(layout::JOURNAL);
-        // A line that can't be applied must not be committed.
+        // Readers refuse an entry with a forbidden path, so such an entry must not be committed.
         entry.check_paths(&journal)?;
         let largest = entry.writes.iter().max_by_key(|write| write.content.len());
         if let Some(write) = largest.filter(|write| write.content.len() as u64 > files::MAX_RECORD) {
@@ -361,7 +360,7 @@ impl Encoded {
     }
 }
 
-/// Returns the number of the last line, and its tail.
+/// Returns the number of the last journal line, and its end, which shows if the line was applied.
 fn end(file: &File, length: u64) -> std::io::Result<Option<(u64, LineTail)>> {
     const LOOK: usize = TAIL + 32;
     if length < LOOK as u64 {
@@ -442,7 +441,7 @@ impl UnfinishedJournal {
         Ok(UnfinishedJournal { journal, lines, is_torn, written })
     }
 
-    /// Entries to apply: the last line of an interrupted command, or every line of another boot.
+    /// Entries to apply: the last line of an interrupted command, or every line after a reboot.
     pub fn entries(&self) -> impl DoubleEndedIterator<Item = &JournalEntry> {
         let is_applied = |line: &JournalLine| self.is_of_this_boot() && line.tail.left.is_some();
         let done = match self.lines.last() {
@@ -474,8 +473,9 @@ impl UnfinishedJournal {
     /// since, from git or a backup.
     ///
     /// Within one boot the revisions are compared. After another boot `state.json` may be older
-    /// than the last line, or torn, because the power failed: then a line replaces its version, or
-    /// it has not changed since the last line was written. A restored `state.json` is a newer file.
+    /// than the last line, or torn, because the power failed. The lines then continue the records
+    /// if `state.json` is torn, equals what the last line writes or any line replaces, or changed
+    /// no later than the journal. A restored `state.json` changed later.
     pub fn goes_on_from(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
         #[derive(Deserialize)]
         struct Revision {

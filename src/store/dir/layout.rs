@@ -19,7 +19,7 @@ pub const STATE_DIR: &str = ".dormouse";
 pub const CONFIG: &str = "dormouse.toml";
 pub const AGENTS: &str = "agents";
 pub const HOOKS: &str = "hooks";
-/// Directories of the locks that all agents share: of workspaces, and of the slots of turns.
+/// Directories of the locks that all agents share: of workspaces, and of `max_running` slots.
 pub const WORKSPACES: &str = "workspaces";
 pub const SLOTS: &str = "slots";
 
@@ -30,15 +30,15 @@ pub const JOURNAL: &str = "journal.jsonl";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
-/// Former inbox, after its exchange for an empty directory and before it becomes a bucket there.
+/// Path of the former inbox until the step that replaces the inbox moves it into the new inbox.
 pub const FORMER: &str = "inbox.old";
-/// List of the inbox files that the stream of a moved agent has.
+/// List of the inbox files that the export of a moved agent has.
 pub const TAKEN: &str = "inbox.moved";
 pub const REJECTED: &str = "rejected";
 /// File in every inbox, for git alone.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const KEPT_NAME: &str = ".gitkeep";
-/// Prefix of the name of a bucket; the key of its first message follows.
+/// Prefix of the name of a message directory; its first message's priority and id follow.
 const BUCKET: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
@@ -52,13 +52,13 @@ pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
 pub const ARCHIVE: &str = "archive";
-/// Suffix of a file of lines.
+/// Suffix of a file with one JSON record in each line.
 pub const LINES: &str = ".jsonl";
 pub const TMP: &str = "tmp";
 /// Directory for files that could not be read, that a merge has replaced by another version, or
 /// that belong to another agent.
 pub const QUARANTINE: &str = "quarantine";
-/// Lock file of every process that has hooks to run for transitions.
+/// Lock file of the processes that run hooks for transitions.
 pub const NOTIFY_LOCK: &str = "tmp/notify.lock";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
@@ -85,7 +85,7 @@ impl AgentDir {
         AgentDir { cap: root.cap().join(AGENTS).join(agent.as_str()).existing() }
     }
 
-    /// Returns the directory of a staged agent with a hidden name.
+    /// Returns the directory of an agent that has a hidden name while it is created or deleted.
     pub fn at(cap: CapPath) -> AgentDir {
         AgentDir { cap }
     }
@@ -100,7 +100,7 @@ impl AgentDir {
 
     pub fn join(&self, relative: impl AsRef<Path>) -> CapPath {
         let relative = relative.as_ref();
-        // A lost dedupe key must be noticed: without the key, a message would be admitted twice.
+        // Without its dedupe key a message is admitted twice, so a lost key must be an error.
         let scratch = [CACHE, TMP].into_iter().filter(|_| !relative.starts_with(DEDUPE));
         for scratch in scratch {
             if let Ok(below) = relative.strip_prefix(scratch) {
@@ -120,22 +120,22 @@ pub fn hint(id: MessageId) -> String {
     format!("{INBOX}/w-{id}.json")
 }
 
-/// Path of a segment: a directory with a limited number of filed messages, named after the first.
+/// Path of a segment: an inbox directory with a limited number of messages, named after the first.
 pub fn segment(first: InboxKey) -> String {
     format!("{INBOX}/{first}")
 }
 
-/// Path of a bucket: a directory with any number of filed messages, named after the first.
+/// Path of a bucket: an inbox directory with any number of messages, named after the first.
 pub fn bucket(first: InboxKey) -> String {
     format!("{INBOX}/{BUCKET}{first}")
 }
 
-/// Returns the key of the first message of a bucket with this name.
+/// Returns the key of the first message, from the name of a message directory (bucket).
 pub fn parse_bucket(name: &str) -> Option<InboxKey> {
     InboxKey::parse(name.strip_prefix(BUCKET)?)
 }
 
-/// Directory of the open records of a kind.
+/// Directory of the records of a kind that have not ended.
 pub fn plane(plane: Plane) -> &'static str {
     match plane {
         Plane::Work => WORK,
@@ -147,7 +147,7 @@ pub fn plane(plane: Plane) -> &'static str {
     }
 }
 
-/// Path of an open record.
+/// Path of a record that has not ended.
 pub fn open(kind: Plane, id: impl Display) -> String {
     format!("{}/{id}.json", plane(kind))
 }
@@ -177,7 +177,7 @@ pub fn key_name(id: TriggerId, hash: &str) -> String {
     format!("{id}.{hash}")
 }
 
-/// Name of the file in `tmp/` that is locked while a command runs in a section of a run.
+/// Name of the file in `tmp/` that is locked while a command runs in a critical section of a run.
 pub fn section(run: RunId, number: u32) -> String {
     format!("section-{run}-{number}")
 }
@@ -204,7 +204,7 @@ pub fn month(name: &str, kind: &str) -> String {
     format!("{ARCHIVE}/{name}/{kind}{LINES}")
 }
 
-/// Cache of the messages that have ended, according to a file of the archive or the ledger.
+/// Path of the cache of ended message ids in `source`, a file of the archive or of the event log.
 pub fn settled(source: &str) -> String {
     format!("cache/settled/{}", source.replace('/', "-"))
 }

@@ -58,36 +58,36 @@ impl DirAgent<'_> {
     fn lease_of(&self, subject: Subject) -> Result<CapPath> {
         let cap = self.place_of(subject);
         if subject != Subject::Run {
-            // A clone may lack the directory.
+            // A clone may lack the directory, because git stores no empty directories.
             cap.parent().make_dirs()?;
         }
         Ok(cap)
     }
 
-    /// Takes the lock for running the hooks of transitions, or returns `None` if it is taken.
-    /// Processes that run the hooks of their own transitions share it; a process that runs hooks
-    /// that others have left pending takes it exclusively.
+    /// Takes the lock for running the hooks of transitions, or returns `None` if another process
+    /// has it. Processes that run the hooks of their own transitions share the lock; a process that
+    /// runs hooks that others have left pending takes it exclusively.
     pub fn notify_lock(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         let path = self.dir.join(layout::NOTIFY_LOCK);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
 
-    /// Creates and locks the file of a section in which a command runs. The section is open until
-    /// the returned file is closed.
+    /// Creates and locks the file that shows that a command runs in a critical section of a turn.
+    /// The section is open until the returned file is closed.
     pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
         let cap = self.section(run, number);
-        // A process that is gone may have left a section of this number.
+        // A killed process may have left the lock file of a critical section with this number.
         let _ = cap.remove();
         self.store.disk.stage_unlocked(&cap, b"")
     }
 
-    /// True if a living process has the section open.
+    /// True if a living process has the critical section open.
     pub fn is_section_held(&self, run: RunId, number: u32) -> Result<bool> {
         lock::is_held(&self.section(run, number))
     }
 
-    /// Removes the file of a section.
+    /// Removes the lock file of a critical section.
     pub fn remove_section(&self, run: RunId, number: u32) -> Result<()> {
         self.section(run, number).remove()
     }

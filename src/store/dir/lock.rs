@@ -89,9 +89,9 @@ pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<Loc
     Ok(None)
 }
 
-/// Maximum number of tries for the lock, in case the process of a check was stopped in the middle.
-/// Tries are counted rather than time, because on a busy machine the checking processes are as slow
-/// as this one.
+/// Maximum number of tries for a lock. Another process that checks the lock may be stopped while it
+/// holds the lock. Tries are counted rather than time, because on a busy machine the checking
+/// processes are as slow as this one.
 const TRIES_BESIDE_LOOKS: u32 = 1000;
 
 impl LockGuard {
@@ -157,7 +157,7 @@ pub fn try_dir(path: &CapPath) -> Result<Option<LockGuard>> {
     Ok(attempt(&dir, Sharing::Exclusive, path)?.then(|| LockGuard::of(dir, path)))
 }
 
-/// True if a process holds the lock permanently. Does not create the file.
+/// True if a process holds the lock exclusively, not only shared for a check. Creates no file.
 pub fn is_held(path: &CapPath) -> Result<bool> {
     Ok(!would_get(path, Sharing::Shared)?)
 }
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn a_look_keeps_nobody_from_a_lock() {
-        // A child process that another test is starting inherits the files that are open here, and
-        // keeps them locked until its exec.
+        // A child process that another test is starting inherits the files that this test has open,
+        // and keeps them locked until its exec.
         let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("run.lock");

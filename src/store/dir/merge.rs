@@ -104,7 +104,7 @@ pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
             (None, Some(_)) => right.next(),
             (Some(one), Some(other)) if one == other => right.next().and(left.next()),
             (Some(one), Some(other)) => {
-                // A line of both sides waits for the lines that the other side has before it.
+                // A line that only one file has precedes a common line, as in that file.
                 let (is_common, other_is) = (their.contains(one), our.contains(other));
                 let from_left = if is_common != other_is { other_is } else { order(one) <= order(other) };
                 if from_left { left.next() } else { right.next() }

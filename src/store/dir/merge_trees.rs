@@ -19,13 +19,13 @@ pub use super::layout::CONFIG;
 
 use super::layout;
 
-/// Access of a merge to git and to the claims of this clone.
+/// Access of a merge to git and to the record of the agents that this clone steps.
 pub struct MergeContext<'m> {
     /// Returns the content of a git object.
     pub read: &'m dyn Fn(&Blob) -> Result<Vec<u8>>,
     /// Texts as git merges them, without those that git can't merge.
     pub texts: &'m Tree,
-    /// True if this clone has recorded itself as the only clone that steps the agent with this id.
+    /// True if this clone has recorded, under the id in `ticked_by`, that it alone steps the agent.
     pub is_own: &'m dyn Fn(&AgentName, &str) -> Result<bool>,
 }
 
@@ -36,7 +36,7 @@ pub enum MergedFile {
     Made(Vec<u8>),
 }
 
-/// Result of a merge.
+/// Result of a merge of the files of two clones.
 #[derive(Debug, Default)]
 pub struct MergedTrees {
     pub files: BTreeMap<String, MergedFile>,
@@ -131,7 +131,7 @@ pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>)
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
         let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
-        // The clone that changed the agent decides. If the other clone removed it, all have it again.
+        // The agent of the clone that changed it is taken, also if the other clone removed it.
         if ours == base || ours == theirs || (ours.is_empty() && theirs != base) {
             merged.take_all(&prefix, &theirs);
         } else if theirs == base || theirs.is_empty() {

@@ -138,8 +138,7 @@ impl DirStore {
     /// database for the records, if they are not kept in files.
     pub(in crate::store) fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
-        // The user chose the parents of the state directory and its name, so links there are
-        // followed.
+        // `exists` follows symbolic links, which is safe because the user chose this path.
         if !path.exists() {
             refuse_root_in_the_way(anchor.home())?;
             make_dirs(path).context("make directory", path)?;

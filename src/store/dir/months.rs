@@ -39,7 +39,7 @@ pub const KINDS: &[&str] = &[
     ENDED,
 ];
 
-/// Returns the kind of this name, or `None` if the archive has no such kind.
+/// Returns the kind of archive records with this name, or `None` if the archive has no such kind.
 #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "no store that gives words is built in"))]
 pub fn kind(word: &str) -> Option<&'static str> {
     KINDS.iter().find(|kind| **kind == word).copied()
@@ -50,11 +50,11 @@ pub fn kind(word: &str) -> Option<&'static str> {
 pub struct Month {
     /// Year and month, as in `2026-01`.
     pub name: String,
-    /// Path of the month's file, relative to the agent's directory. The file may be missing.
+    /// Path of the file of lines, relative to the agent's directory. The file may be missing.
     pub path: String,
 }
 
-/// Returns the beginning of the next month. `None` if `name` is no month.
+/// Returns the end of a month, which is the start of the next month. `None` if `name` is no month.
 pub fn over_at(name: &str) -> Option<Time> {
     let (year, month) = name.split_once('-').filter(|_| name.len() == "2026-01".len())?;
     let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
@@ -76,7 +76,7 @@ pub fn four_weeks_before(now: Time) -> Time {
     now.before(Span::from_secs(28 * 24 * 3600))
 }
 
-/// Returns the months of the ledger, oldest first.
+/// Returns the months of the ledger, which has the agent's events, oldest first.
 pub fn ledger(view: &View<'_>) -> Result<Vec<Month>> {
     let mut months = BTreeMap::new();
     let mut add = |name: &str| {

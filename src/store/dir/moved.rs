@@ -1,5 +1,5 @@
-//! Agents that were moved away: the list of the inbox files in the stream, and the refusal of later
-//! arrivals.
+//! Agents that were moved away: the list of the inbox files in the export stream, and the refusal
+//! of later arrivals.
 //!
 //! The command that moves an agent first commits the mark (`moved` in `state.json`) and then lists
 //! the inbox, both under the agent's lock. A command that puts a file into the inbox checks the
@@ -27,7 +27,7 @@ use super::record::decode;
 use super::travel::walk;
 use super::{files, lock};
 
-/// Files of an inbox that the stream has, as sorted paths relative to the inbox.
+/// Inbox files in the export stream of a moved agent, as sorted paths relative to the inbox.
 #[derive(Debug, Default)]
 pub struct TakenInbox {
     paths: BTreeSet<PathBuf>,
@@ -41,13 +41,13 @@ impl TakenInbox {
         TakenInbox { paths: in_inbox.map(Path::to_owned).collect() }
     }
 
-    /// True if the stream has a file; the path is relative to the agent's directory. The stream has
-    /// all files outside of the inbox.
+    /// True if the export stream has a file; the path is relative to the agent's directory. The
+    /// stream has all files outside of the inbox.
     pub(super) fn has_of(&self, path: &Path) -> bool {
         path.strip_prefix(layout::INBOX).map_or(true, |path| self.paths.contains(path))
     }
 
-    /// Returns the names of the listed files, without their directories in the inbox.
+    /// Returns the names of the exported inbox files, without their directories in the inbox.
     fn names(&self) -> HashSet<&OsStr> {
         self.paths.iter().filter_map(|path| path.file_name()).collect()
     }
@@ -68,7 +68,7 @@ impl TakenInbox {
         bytes
     }
 
-    /// Reads the list of a moved agent. `None` if the list was not made yet.
+    /// Reads the list of the exported inbox files of a moved agent. `None` if no list was written.
     pub(super) fn read(dir: &AgentDir) -> Result<Option<TakenInbox>> {
         let cap = dir.join(layout::TAKEN);
         let bytes = cap.read(files::MAX_LINES)?;
@@ -108,18 +108,18 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl DirAgent<'_> {
-    /// Writes the list of the inbox files in the stream, durably. The caller holds the lock.
+    /// Writes the list of the exported inbox files, durably. The caller holds the agent's lock.
     pub(super) fn note_taken(&self, taken: &TakenInbox) -> Result<()> {
         if self.store.is_shared() {
-            // Members of the sharing group can't read the mark, so they lose the permission to add
-            // files.
+            // Members of the sharing group can't read in `state.json` that the agent was moved, so
+            // they lose the permission to add files.
             self.dir.join(layout::INBOX).set_mode(0o700)?;
         }
         self.replace_file(&self.dir.join(layout::TAKEN), &taken.encode())
     }
 
-    /// Returns the files that arrived too late for the stream of a moved agent, as paths relative
-    /// to the inbox. Empty for an agent that was not moved.
+    /// Returns the inbox files of a moved agent that arrived too late to be exported, as paths
+    /// relative to the inbox. Empty for an agent that was not moved.
     pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
         let mut late = Vec::new();
         let Some(taken) = TakenInbox::read(&self.dir)? else { return Ok(late) };
@@ -131,14 +131,14 @@ impl DirAgent<'_> {
         Ok(late)
     }
 
-    /// Number of files that came too late for the stream of a moved agent.
+    /// Number of inbox files of a moved agent that arrived too late to be exported.
     pub fn count_late(&self) -> Result<usize> {
         Ok(self.late()?.len())
     }
 
-    /// Takes back arrivals that are too late for a stream, and refuses them. Called without the
-    /// lock after files were put into the inbox under these names. `here`: result of
-    /// [`DirAgent::here`] before that. A user who can't read `state.json` gets no error.
+    /// Removes and refuses files that arrived in a moved agent's inbox too late to be exported. The
+    /// caller has just put files with these `names` there, without the lock. `here`: number of the
+    /// agent's directory before that. A user who can't read `state.json` gets no error.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.here()? != here {
             return self.unless_replaced(names, now);
@@ -150,8 +150,8 @@ impl DirAgent<'_> {
         }
     }
 
-    /// Error if some of these arrivals are not in the inbox of the agent that has replaced the
-    /// former agent of the name: an import moves arrivals to the new inbox, a removal deletes them.
+    /// Error unless all these arrivals are in the inbox of the new agent of this name: an import
+    /// moves them from the replaced agent to the new inbox, a removal deletes them.
     fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
         let _held = self.change(now)?;
         let mut arrived = 0;
@@ -176,9 +176,9 @@ impl DirAgent<'_> {
         let path = self.dir.join(layout::LOCK);
         let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
         let _held = self.unless_gone(held)?;
-        // If the agent is back by now, its inbox has the arrivals.
+        // If the agent is no longer marked as moved, its inbox keeps the new files.
         let Some(moved) = self.peek()?.moved else { return Ok(()) };
-        // Without a list the stream has no file of the inbox.
+        // Without a list, no inbox file was exported.
         let taken = TakenInbox::read(&self.dir)?.unwrap_or_default();
         let taken = taken.names();
         let mut late = 0;
@@ -201,7 +201,7 @@ impl DirAgent<'_> {
         }
     }
 
-    /// Finds an arrival in the inbox, the former inbox, or a directory in the inbox.
+    /// Finds a new file in the inbox, in a subdirectory, or in the inbox that a step has replaced.
     fn find_arrival(&self, name: &str) -> Result<Option<CapPath>> {
         let inbox = self.dir.join(layout::INBOX);
         let former = self.dir.join(layout::FORMER);
@@ -220,8 +220,8 @@ impl DirAgent<'_> {
 }
 
 impl DirTxn<'_> {
-    /// Removes the list of the inbox files in the stream, for an agent whose move was cancelled.
-    /// Must be called before the `moved` mark is removed.
+    /// Removes the list of the exported inbox files, for an agent whose move was cancelled. Must be
+    /// called before the `moved` mark is removed.
     pub fn forget_taken(&self) -> Result<()> {
         self.agent.dir.join(layout::TAKEN).remove()?;
         self.agent.store.share([&self.agent.dir]).map(drop)
@@ -262,7 +262,7 @@ pub(super) fn each_file(inbox: &CapPath, each: &mut dyn FnMut(&Path)) -> Result<
 }
 
 /// Moves late arrivals from the old directory of a moved agent, now at `former`, to the inbox of
-/// the same agent, which was imported back. Only files that are in the stream are deleted from the
+/// the same agent, which was imported back. Deletes exported, rejected and hidden files from the
 /// old inbox. Can be repeated after a kill at any point.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     let Some(taken) = TakenInbox::read(former)? else { return Ok(()) };

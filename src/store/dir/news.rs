@@ -12,7 +12,7 @@ use crate::model::id::AgentName;
 
 use super::{DirAgent, DirStore, layout};
 
-/// A change in the state directory.
+/// A change in the state directory that a file watch reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     /// Records of an agent, or its inbox, have changed.
@@ -46,8 +46,8 @@ enum WatchSubject {
 
 /// Events if the watched directory is removed or moved.
 const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
-/// Events if a file is created, replaced or written. The journal is the only file that is written
-/// in place: a command that was killed after its commit has changed no other file.
+/// Events of a watch on an agent's directory: a file is created, replaced or written in place. The
+/// latter is all that a command does to the journal if it is killed right after its commit.
 const RECORDS: WatchFlags =
     SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
 /// Events if a file is created, moved in, or closed after a write.
@@ -83,7 +83,7 @@ impl News {
     }
 
     /// Watches an agent, so that every later change of its files is reported. Must be called before
-    /// each read of the agent, because its inbox may have been exchanged for another directory.
+    /// each read of the agent, because its inbox may have been replaced by another directory.
     /// Returns `false` if the system has no free watches, or other machines write to the directory:
     /// the caller then has to poll the agent.
     pub fn follow(&mut self, agent: &DirAgent<'_>) -> bool {
@@ -98,7 +98,7 @@ impl News {
             self.agents.insert(name.clone(), watch);
         }
         match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, WatchSubject::Inbox(name.clone())) {
-            // The creation of a missing directory is reported.
+            // A missing inbox needs no watch, because the agent's watch reports its creation.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,
         }
@@ -111,7 +111,7 @@ impl News {
         Ok(watch)
     }
 
-    /// Returns the changes since the last call.
+    /// Returns the changes in the state directory since the last call.
     pub fn take(&mut self) -> Vec<Told> {
         let mut changes = Vec::new();
         let Some(events) = &self.events else { return changes };
@@ -134,7 +134,7 @@ impl News {
                     names.iter().any(|known| known.as_bytes() == name).then_some(Told::Moved)
                 }
                 WatchSubject::Agents if is_gone => Some(Told::Moved),
-                // A staged agent has a hidden name.
+                // A hidden name belongs to an agent that is still being created or deleted.
                 WatchSubject::Agents => (!name.starts_with(b".")).then_some(Told::Agents),
                 WatchSubject::Agent(agent) => {
                     let names = [layout::STATE, layout::INBOX, layout::JOURNAL];

@@ -1,7 +1,7 @@
-//! Workspaces and slots: locks of the state directory that a tick holds during its turn.
+//! Locks that a tick holds during its turn: on the agent's workspace, and on a slot. The number of
+//! slots limits the turns that run at once.
 //!
-//! The kernel releases the locks however the tick ends. No tick waits for such a lock: if it is
-//! taken, a later step tries again.
+//! The kernel releases the locks however the tick ends. If one is taken, a later step tries again.
 
 use std::num::NonZeroU32;
 
@@ -25,8 +25,8 @@ pub struct Occupant {
 }
 
 impl DirStore {
-    /// Locks a workspace; returns `None` if another tick has it. Until the lock is signed,
-    /// `occupant` names the agent that had it before.
+    /// Locks a workspace; returns `None` if another tick has locked it. Until `sign` writes the new
+    /// agent into the lock file, `occupant` returns the agent that had the workspace before.
     pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<LockGuard>> {
         let lock = self.lock_of(workspace);
         lock.parent().make_dirs()?;
@@ -68,7 +68,7 @@ impl DirStore {
         &self.config.scheduler.pool
     }
 
-    /// Takes one of `slots` slots for an agent; returns `None` if all are in use.
+    /// Takes one of `slots` numbered slots for a turn of an agent; `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<LockGuard>> {
         self.cap().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
@@ -84,7 +84,7 @@ impl DirStore {
         Ok(false)
     }
 
-    /// Returns for each slot the agent that has the slot, or was the last to have it.
+    /// Returns for each of the slots, which limit concurrent turns, its current or last agent.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
         (1..=slots).map(|slot| occupant(&self.slot(slot))).collect()
     }

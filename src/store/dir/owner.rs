@@ -1,9 +1,9 @@
 //! Identity under which this machine owns leases in a store that several machines share.
 //!
 //! A process that gets the local lock of a run knows that the former owner of the lease is dead, if
-//! that owner held the same lock. So the identity belongs to the directory of the locks. It is a
-//! random number, drawn at first need, and valid for one boot, one pid namespace, and one device
-//! and inode: a copy in a machine image has another identity.
+//! that owner held the same lock. So the identity belongs to the directory of the locks. The
+//! identity is a random number, drawn at first need, and valid for one boot, one pid namespace, and
+//! one device and inode: a copy in a machine image has another identity.
 
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
@@ -12,17 +12,16 @@ use crate::model::digest::{self, hex};
 use super::files::Disk;
 use super::machine;
 
-/// Prefix of the file's name, before a digest of the place to which the identity belongs.
+/// Prefix of the name of a file with a machine's identity, before the digest that [`here`] returns.
 const OWNER: &str = "owner-";
-/// Length of an identity, in hexadecimal digits.
+/// Length of a machine's identity, in hexadecimal digits.
 const DIGITS: usize = 32;
-/// Maximum bytes that are read of the file.
+/// Maximum bytes that are read of an identity file.
 const MOST: u64 = 4 << 10;
-/// Age in seconds at which the unused identity of an earlier boot is removed.
+/// Age in seconds at which an identity file of an earlier boot or container is removed.
 const FORMER: i64 = 30 * 24 * 3600;
 
-/// Returns the identity of the owner whose locks are in the state directory `root`, and draws one
-/// if none exists.
+/// Returns, or creates, the random identity under which users of a state directory own leases.
 pub(super) fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     let file = root.join(format!("{OWNER}{}", here(root)?));
     if let Some(known) = known(&file)? {
@@ -33,7 +32,7 @@ pub(super) fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     let text = digest::digits(&drawn);
     let staged = root.join(format!("{OWNER}.new-{}", std::process::id()));
     disk.stage_unsynced(&staged, format!("{text}\n").as_bytes())?;
-    // A power cut may have left an empty file.
+    // A file that exists here has no valid identity, for example after a power cut.
     if file.exists()? {
         staged.rename(&file)?;
     } else if !staged.rename_if_free(&file)? {
@@ -58,8 +57,7 @@ fn here(root: &CapPath) -> Result<String> {
     Ok(hex(&[boot.as_bytes(), b" ", namespace.as_bytes(), b" ", numbers.as_bytes()], 16))
 }
 
-/// Removes the unused identities of earlier boots and containers. Errors are ignored, because a
-/// file that stays does no harm.
+/// Removes identity files of earlier boots and containers. A file that stays does no harm.
 fn remove_former(root: &CapPath, current: &CapPath) {
     let written = |cap: &CapPath| cap.look().ok().flatten().map(|found| found.st_mtime);
     let (Some(now), Ok(entries)) = (written(current), root.entries()) else { return };
@@ -84,7 +82,7 @@ mod tests {
         let disk = Disk::new(Durability::Process);
         let first = owner(&at(dir.path()), disk).unwrap();
         assert_eq!(owner(&at(dir.path()), disk).unwrap(), first);
-        // A machine image contains a copy of the file.
+        // The loop imitates a machine image, which contains a copy of the identity file.
         for entry in std::fs::read_dir(dir.path()).unwrap() {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), copied.path().join(entry.file_name())).unwrap();

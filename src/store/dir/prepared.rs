@@ -5,10 +5,10 @@
 //! 3. The prepared directory replaces any local directory that another agent of this name has left
 //!    on the machine.
 //!
-//! A command can be killed at any point. Before 2 no command uses the prepared directory. After 2
-//! the next command that needs the local directory finds the hidden name in the records, and does
-//! 3. So the new agent has all of its own hooks and outputs, and none of another agent. A prepared
-//! directory that no records name a day later is stale, and is deleted.
+//! A command can be killed at any point. Before step 2 no command uses the prepared directory.
+//! After step 2 the next command that needs the local directory finds the hidden name in the
+//! records, and does step 3. So the new agent has all of its own hooks and outputs, and none of
+//! another agent. A prepared directory that no records name a day later is stale, and is deleted.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -21,27 +21,28 @@ use super::layout::{self, AgentDir};
 use super::view::View;
 use super::{DirAgent, DirImport, DirStore, HookFile, copying, lock, stale_files};
 
-/// Time for which a prepared directory is kept without records that name it or a living maker. A
-/// slow database server may still commit the maker's last transaction.
+/// Time for which a directory that was prepared for a new agent is kept without a living maker or
+/// records that name it. A slow database server may still commit the maker's last transaction.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Prefix of the hidden name, and its suffix once the previous local directory is removed.
+/// Prefix of the hidden name of a local directory that is prepared for a new agent.
 const PREPARED: &str = ".room-";
+/// Suffix of the hidden name once an older directory at the final path is removed.
 const TAKEN: &str = ".taken";
 
-/// Polling interval of a command that waits for another command.
+/// Polling interval of a command that waits for another command's lock on a prepared directory.
 const BETWEEN_TRIES: Duration = Duration::from_millis(10);
 
-/// Prepared directory, locked against other commands until this is dropped.
+/// Local directory of an agent that is being created, locked until this value is dropped.
 pub struct PreparedDir {
-    /// Name of the directory, to be stored in the records.
+    /// Name of the directory without the hidden prefix, to be stored in the agent's records.
     pub name: String,
     held: File,
 }
 
-/// Prepared directory that was never moved to its final path, and whose maker is long gone.
+/// Directory that was prepared for a new agent and never moved to its final path.
 pub struct UnusedDir {
-    /// Name that records may contain.
+    /// Name without hidden prefix and suffix. If an agent's records name it, the directory stays.
     pub name: String,
     pub place: CapPath,
 }
@@ -57,7 +58,8 @@ impl UnusedDir {
 }
 
 impl DirStore {
-    /// Returns the prepared directories to delete, unless records name them.
+    /// Returns old prepared directories of agents, to be deleted unless an agent's records name
+    /// them.
     pub(in crate::store) fn unused_local_dirs(&self) -> Result<Vec<UnusedDir>> {
         let agents = self.cap().join(layout::AGENTS);
         Ok(agents.entries()?.iter().filter_map(|entry| UnusedDir::of(&agents, entry)).collect())
@@ -101,7 +103,7 @@ impl DirAgent<'_> {
     /// Moves the prepared directory that the records name to its final path, if it exists on this
     /// machine and was not moved yet.
     pub(in crate::store) fn move_in_late(&self, name: &str) -> Result<()> {
-        // A name with other bytes was not made by this program.
+        // The records may be wrong: a name with other bytes was not made by this program.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if !name.bytes().all(is_plain) {
             return Ok(());
@@ -120,11 +122,10 @@ impl DirAgent<'_> {
         self.take_in(&places)
     }
 
-    /// Moves a prepared directory to its final path. Another command may have done that, or a part
-    /// of it.
+    /// Moves a prepared directory to its final path, or finishes such a move of another command.
     fn take_in(&self, [prepared, taken]: &[CapPath; 2]) -> Result<()> {
         if prepared.exists()? {
-            // The directory here belongs to an earlier agent, or was exported with the stream.
+            // A directory at the final path is of an earlier agent, or of this agent before a move.
             self.dir.cap().remove_tree()?;
             prepared.rename(taken)?;
             self.store.disk.sync_dir(&taken.parent())?;
@@ -138,8 +139,8 @@ impl DirAgent<'_> {
 }
 
 impl DirImport<'_> {
-    /// Renames the staged agent directory to that of a prepared directory, which has the agent's
-    /// files from now on. Refuses a file that no other store can have.
+    /// Renames the staged directory of an imported agent to a hidden name, until the agent's
+    /// records are in the database. Error if a file can't be stored in a database.
     pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         let store = self.agent.store;
         copying::refuse_unfit(&View::settled(&self.agent.dir))?;
@@ -152,8 +153,7 @@ impl DirImport<'_> {
         Ok(PreparedDir { name, held })
     }
 
-    /// Keeps the staged directory when this is dropped, if `is_so`: records of another store may
-    /// name it.
+    /// If `is_so`, keeps the staged directory when this value is dropped, as records may name it.
     pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
         self.is_placed = is_so;
     }

@@ -17,7 +17,7 @@ use super::{DirAgent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
 
-/// Maximum length of the list. A step retries entries beyond it each time, without a report.
+/// Maximum number of inbox entries that are listed to be skipped. Every step retries other entries.
 const MOST: usize = 100;
 
 /// Entry of the inbox that can be neither admitted nor moved. Steps skip it until it changes.
@@ -26,8 +26,8 @@ pub struct PassedOver {
     /// Path relative to the inbox.
     pub file: String,
     pub reason: String,
-    /// Time of the entry's last change before a step reported it. After a later change, a step
-    /// retries it.
+    /// Time of the inbox entry's last change when a step listed the entry. After a later change, a
+    /// step tries again to admit the entry.
     changed_at: Time,
 }
 
@@ -36,7 +36,8 @@ fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
 }
 
 impl DirAgent<'_> {
-    /// Decodes a `state.json` of this agent that a step may overwrite. `place`: path for errors.
+    /// Decodes a `state.json` of this agent. Error if its list of skipped inbox entries is
+    /// unreadable, because a rewrite of the file would lose the list. `place`: path for errors.
     pub(in crate::store) fn decoded_state(&self, place: &Path, bytes: &[u8]) -> Result<State> {
         let state: State = decode(place, bytes)?;
         if state.agent != self.name {
@@ -49,8 +50,8 @@ impl DirAgent<'_> {
     }
 }
 
-/// Checks that the list of skipped entries can be read; if not, a step must not overwrite the
-/// state. The error is the reason.
+/// Checks that the list of inbox entries that steps skip can be read; otherwise a step must not
+/// overwrite the state. The error is the reason.
 pub fn check(state: &State) -> std::result::Result<(), String> {
     let damaged = |error| format!("`{PASSED_OVER}` is not what this version writes: {error}");
     list(state).map_err(damaged).map(drop)
@@ -74,7 +75,7 @@ fn remember(state: &mut State, passed_over: &[PassedOver]) {
     }
 }
 
-/// Removes entries from the list of those that steps skip. Returns true if any was removed.
+/// Removes the inbox entries that fit `is_over` from the list of skipped ones; true if any did.
 fn forget(state: &mut State, is_over: impl Fn(&PassedOver) -> bool) -> bool {
     let mut all = passed_over(state);
     let before = all.len();
@@ -88,7 +89,7 @@ fn forget(state: &mut State, is_over: impl Fn(&PassedOver) -> bool) -> bool {
 
 impl DirAgent<'_> {
     /// Paths, relative to the inbox, of the skipped entries that have not changed since they were
-    /// reported. Reads the metadata of each.
+    /// reported. Reads the metadata of each entry.
     pub(in crate::store) fn passed_over(&self, state: &State) -> Vec<String> {
         let mut all = passed_over(state);
         all.retain(|one| self.is_as_before(one));
@@ -121,13 +122,13 @@ impl DirAgent<'_> {
         is_listed
     }
 
-    /// Removes the entries that have changed or are gone from the list. Returns true if any was
-    /// removed.
+    /// Updates the list of inbox entries that steps skip: removes entries that have changed or no
+    /// longer exist. Returns true if any was removed.
     pub fn forget_changed(&self, state: &mut State) -> bool {
         forget(state, |one| !self.is_as_before(one))
     }
 
-    /// Removes an entry from the list after a person has decided about it.
+    /// Removes an entry from the list of inbox entries that steps skip, after a person's decision.
     pub fn forget_rejected(&self, state: &mut State, one: &Rejected) {
         forget(state, |other| *other.file == *one.name());
     }
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a state that has this value for the list.
+    /// Returns a state in which the field `passed_over` has this value.
     fn state(value: &Value) -> State {
         let bytes = include_bytes!("../../../tests/data/format-1/agents/ada/state.json");
         let mut record: Value = serde_json::from_slice(bytes).unwrap();

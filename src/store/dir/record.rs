@@ -1,5 +1,4 @@
-//! Codec for records: encoding and decoding, with the schema and the fields that this version does
-//! not know.
+//! Encodes and decodes records. Decoding checks the schema, and keeps unknown fields.
 
 use std::path::Path;
 use std::str::Utf8Error;
@@ -57,7 +56,7 @@ pub fn text(path: &Path, bytes: Vec<u8>) -> Result<String> {
     String::from_utf8(bytes).map_err(|error| not_text(path, 0, error.utf8_error()))
 }
 
-/// Returns the text of a line of a file. The number is from 1; 0 if it is unknown.
+/// Returns the text of a line of a file. `number`: number of the line from 1; 0 if unknown.
 pub fn line_text<'l>(path: &Path, number: usize, line: &'l [u8]) -> Result<&'l str> {
     std::str::from_utf8(line).map_err(|error| not_text(path, number, error))
 }
@@ -67,8 +66,7 @@ fn not_text(path: &Path, line: usize, error: Utf8Error) -> Error {
     Error::Damaged { path, line, column: error.valid_up_to() + 1, message: error.to_string(), hint }
 }
 
-/// Adds the position of a line to an error about its text. The number is from 1; 0 if it is
-/// unknown.
+/// Adds a path and a line number to an error about the line's text. `number`: from 1; 0 if unknown.
 pub fn at_line(mut error: Error, place: &Path, number: usize) -> Error {
     if let Error::Damaged { path, .. } | Error::Newer { path, .. } = &mut error {
         place.clone_into(path);

@@ -25,7 +25,7 @@ impl Names<'_> {
         bytes
     }
 
-    /// Returns one line with the new name, and its line feed.
+    /// Returns a line of JSON with the agent's new name. A line feed at its end stays.
     fn line(self, line: &[u8]) -> Vec<u8> {
         let renamed = self.renamed(line).and_then(|value| serde_json::to_vec(&value).ok());
         let Some(mut bytes) = renamed else { return line.to_vec() };
@@ -35,10 +35,10 @@ impl Names<'_> {
         bytes
     }
 
-    /// Returns the record with the new name; `None` if the record does not belong to the agent.
+    /// Returns a record with the agent's new name; `None` if nothing changes.
     fn renamed(self, bytes: &[u8]) -> Option<Value> {
         let mut value = json::value(bytes).ok()?;
-        // A file without a schema is no record, so a field of this name has another meaning.
+        // A file without a schema is no record, so its field `agent` may have another meaning.
         let schema = value.get("schema")?.as_str()?;
         let is_identity = schema.starts_with("dormouse/identity/");
         if !schema.starts_with("dormouse/") {
@@ -62,7 +62,7 @@ impl Names<'_> {
 
     fn of_record(self, record: &mut Value) {
         self.rename(record.get_mut("agent"));
-        // Only a trigger has this field.
+        // Only triggers have `target_agent_id`; other records stay as they are.
         self.rename(record.get_mut("target_agent_id"));
         self.origin(record.get_mut("origin"));
     }
@@ -82,7 +82,7 @@ impl Names<'_> {
     }
 }
 
-/// Collects lines from bytes that arrive in parts.
+/// Renames an agent in a file of JSON lines whose bytes arrive in parts.
 #[derive(Debug)]
 pub struct Lines<'n> {
     names: Names<'n>,
@@ -95,7 +95,7 @@ impl<'n> Lines<'n> {
         Lines { names, begun: Vec::new() }
     }
 
-    /// Adds bytes, and calls `put` with the lines that end in them.
+    /// Adds bytes, and calls `put` with each line that is complete now, with the agent's new name.
     pub fn take(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             self.begun.extend_from_slice(piece);
@@ -111,7 +111,7 @@ impl<'n> Lines<'n> {
         Ok(())
     }
 
-    /// Calls `put` with the rest: a last line without a line feed.
+    /// Calls `put` with the bytes after the last line feed, with the agent's new name.
     pub fn end(&self, put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         put(&self.names.line(&self.begun))
     }

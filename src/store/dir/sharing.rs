@@ -21,8 +21,8 @@ use super::layout::{self, AgentDir};
 const WAY: u32 = 0o010;
 /// Mode bits for the group on the settings file `dormouse.toml`, to read.
 const SETTINGS: u32 = 0o040;
-/// Mode bits on an inbox, for the group to list and to put files into. The group owns new files
-/// there, and only the user who made a file and the owner of the inbox can remove it.
+/// Mode bits on an inbox, for the group to list and to put files into. The group owns new files in
+/// the inbox, and only the user who made a file and the owner of the inbox can remove it.
 const INBOX: u32 = 0o3070;
 
 /// Mode and group of a file or directory.
@@ -30,7 +30,7 @@ const INBOX: u32 = 0o3070;
 pub struct Rights {
     /// Lowest twelve bits of a mode.
     pub mode: u32,
-    /// Number of the group; `None` leaves the group as it is.
+    /// Id of the group that owns the file or directory; `None` leaves its group unchanged.
     pub group: Option<u32>,
 }
 
@@ -58,7 +58,7 @@ impl DirStore {
         self.config.sharing.group.is_some()
     }
 
-    /// Returns the number of the group in the settings.
+    /// Returns the id of the group in the settings.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl DirStore {
     }
 
     /// Returns the reason why the user of this command can share nothing with the group, if any: an
-    /// owner must be in the group to give it the inboxes and to read the files of its members.
+    /// owner must be in the group to give the inboxes to the group and to read its members' files.
     pub fn not_in_group(&self) -> Result<Option<Error>> {
         let (Some(number), Some(group)) = (self.sharing_group()?, &self.config.sharing.group) else {
             return Ok(None);
@@ -138,7 +138,7 @@ impl DirStore {
         let mut wrong: Vec<WrongRights> = found.into_iter().flatten().collect();
         if group.is_some() {
             wrong.extend(open_in(&root, |name| matches!(name, layout::AGENTS | layout::CONFIG))?);
-            // A name that begins with a dot belongs to a staged agent.
+            // A name that begins with a dot is of an agent in creation, and is left out, too.
             let is_agent = |name: &str| name.starts_with('.') || name.parse::<AgentName>().is_ok();
             wrong.extend(open_in(&agents, is_agent)?);
         }
@@ -178,8 +178,8 @@ fn closed(cap: &CapPath) -> Result<Option<WrongRights>> {
     unlike(cap, None, |mode| if mode & 0o077 == 0 { mode } else { mode & 0o700 })
 }
 
-/// Returns the file or directory if its permissions differ from the settings. Without a group, that
-/// is one that was shared before, recognized by a mode that is used for nothing else.
+/// Returns the file or directory if its permissions differ from the settings. Without a group, only
+/// a mode that sharing alone sets is wrong: such a mode is left from earlier sharing.
 fn differing(cap: &CapPath, bits: u32, group: Option<u32>) -> Result<Option<WrongRights>> {
     unlike(cap, group, |mode| {
         let was_shared = match bits {

@@ -40,15 +40,15 @@ pub struct DirReadView<'a> {
     view: View<'a>,
     /// Lock under which the records are read.
     lock: Option<&'a DirTxn<'a>>,
-    /// Content of `state.json` when the view was made. `None` under the lock.
+    /// Content of `state.json` when the view was made; `Some(None)` if the file was missing, `None`
+    /// if the view is not compared with later records.
     before: Option<Option<Content>>,
     scan: OnceCell<Rc<Scan>>,
-    /// Paths, relative to the agent's directory, of messages that were found in directories of the
-    /// inbox.
+    /// Paths, relative to the agent's directory, of messages in subdirectories of the inbox.
     filed: RefCell<HashMap<InboxKey, String>>,
 }
 
-/// Message in the inbox that was found by its name and is not read yet.
+/// Message that was found in the inbox by its file name and is not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
     pub key: InboxKey,
@@ -100,7 +100,8 @@ impl AgentRecords for DirAgent<'_> {
         self.state_text(found.map(|found| found.bytes))
     }
 
-    /// A power cut may have torn a `state.json` that was not synced; the journal has its content.
+    /// Returns the state from the journal, because a power cut may have torn an unsynced
+    /// `state.json`.
     fn pending_state(&self) -> Result<Option<String>> {
         let view = View::over(&self.dir, self.pending(self.state_file()?.as_ref())?);
         if !view.has_journal() {
@@ -129,8 +130,8 @@ impl AgentRecords for DirAgent<'_> {
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile and its stream lacks the arrival, `no_agent`
-    /// if the agent was removed. The file is removed then.
+    /// `moved` if the agent was moved away meanwhile and the arrival was not exported, `no_agent`
+    /// if the agent was removed. The arrival's file is removed then.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
         arrivals.iter().try_for_each(|arrival| self.put_arrival(arrival))?;
         Ok(true)
@@ -189,13 +190,13 @@ impl AgentRecords for DirAgent<'_> {
         Ok(())
     }
 
-    /// The counter belongs to this state directory, and is lost with it.
+    /// Counts uses in a file of this state directory: another clone counts its own uses.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
         let cap = self.dir.join(layout::uses(trigger));
         let (mut file, _) = files::open_or_create(&cap)?;
         lock::hold(&file, &cap)?;
         let mut text = String::new();
-        // An incomplete file counts as the beginning of a new minute.
+        // A count that can't be read is discarded: the use below begins a new minute of counting.
         let _ = (&file).take(64).read_to_string(&mut text);
         let found = text.split_once(' ').and_then(|(since, count)| {
             let since = Time::from_millis(since.parse().ok()?);

@@ -18,19 +18,19 @@ use super::files::Disk;
 use super::layout::AgentDir;
 use super::{DirAgent, DirStore, DirTxn, layout, lock, moved};
 
-/// Maximum number of stale files that one step removes. The next step removes more.
+/// Maximum number of files of killed commands that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;
 
 /// Prefix of the directories in which hooks run. A stale directory may have leftover processes,
 /// which are ended before it is removed.
 const HOOK: &str = "hook-";
 
-/// Prefix of the name of an agent that is being made, and of files that a member of the sharing
-/// group makes in an inbox.
+/// Prefix of the name of an agent directory that is being made or removed, and of files that a
+/// member of the sharing group makes in an inbox.
 const NEW: &str = ".new-";
 
-/// Prefix of the part after that, for an agent that is being removed. No agent's name begins with
-/// it.
+/// Second prefix, after [`NEW`], of an agent directory that is being removed. No agent's name
+/// begins with this prefix.
 const GONE: &str = ".gone-";
 
 impl Disk {
@@ -93,14 +93,14 @@ pub fn abandoned(dir: &CapPath, entry: &Entry) -> Option<(CapPath, File)> {
     lock::try_hold(&file, cap.path()).ok()?.then_some((cap, file))
 }
 
-/// True if an entry of `tmp/` can be stale. Lock files are permanent.
+/// True if an entry of `tmp/` may be left by a killed command. Lock files are permanent.
 fn can_be_left(entry: &Entry) -> bool {
     !entry.name.as_encoded_bytes().ends_with(b".lock")
 }
 
 impl DirTxn<'_> {
-    /// Removes a bounded number of stale files from `tmp/`. Returns true if `tmp/` has stale
-    /// directories of hooks, which are not removed here.
+    /// Removes a bounded number of files of killed commands from `tmp/`, and of those of sharing
+    /// group members from the inbox. Returns true if `tmp/` has directories of hooks, which stay.
     pub fn sweep(&self) -> Result<bool> {
         let tmp = self.agent.tmp();
         let mut has_hooks = false;
@@ -129,7 +129,7 @@ impl DirTxn<'_> {
         Ok(staged.into_iter().filter_map(move |entry| abandoned(&inbox, &entry)))
     }
 
-    /// Number of stale files, stale hook directories included.
+    /// Number of files and hook directories that killed commands of this agent have left.
     pub(super) fn stale_files(&self) -> Result<usize> {
         let tmp = self.agent.tmp();
         let entries = tmp.entries()?;
@@ -144,8 +144,8 @@ impl DirAgent<'_> {
         self.dir.join(layout::TMP)
     }
 
-    /// Path at which an arrival of this name is staged: in `tmp/`, or, for a member of the sharing
-    /// group, who may write to the inbox alone, in the inbox under a name that readers ignore.
+    /// Path at which a new inbox entry of this name is staged: in `tmp/`, or for a sharing group
+    /// member, who may write only to the inbox, in the inbox under a name that readers ignore.
     pub(super) fn staging(&self, name: &str) -> CapPath {
         match &self.store.guest {
             None => self.tmp().join(name),
@@ -173,8 +173,8 @@ impl DirStore {
         Ok(left)
     }
 
-    /// Removes all stale files of the state directory that can be removed. The others block no
-    /// command.
+    /// Removes files of killed commands from the state directory. Files that can't be removed stay,
+    /// because they block no command.
     pub(in crate::store) fn sweep_stale(&self) {
         for left in self.stale_files().unwrap_or_default() {
             let _ = self.sweep(&left);
@@ -191,8 +191,8 @@ impl DirStore {
         self.cap().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
     }
 
-    /// Removes a stale agent directory or file, if it still has no maker. Arrivals in an old copy
-    /// of an agent that an import has replaced are moved to the agent.
+    /// Removes a stale agent directory or file. Error if a living process has locked it. Arrivals
+    /// in an old copy of an agent that an import has replaced are moved to the agent.
     pub(in crate::store) fn sweep(&self, cap: &CapPath) -> Result<()> {
         let entry = Entry { name: cap.name().to_owned(), is_dir: cap.is_dir()? };
         match abandoned(&cap.parent(), &entry) {
@@ -206,7 +206,7 @@ impl DirStore {
         }
     }
 
-    /// Returns the name of the agent that was staged at this path.
+    /// Returns the name of the agent whose creation began at this path.
     fn name_of_staged(&self, cap: &CapPath) -> Option<AgentName> {
         let name = cap.name().to_str()?.strip_prefix(NEW)?;
         name.rsplit_once('-')?.0.parse().ok()

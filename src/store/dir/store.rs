@@ -18,8 +18,7 @@ use super::super::backend::{AgentRecords, Backend};
 use super::files::Disk;
 use super::{config, layout, lock};
 
-/// Process that opens a store: its name as the holder of locks, and its timeout for locks of
-/// others.
+/// Process that opens a store: its name as the holder of locks, and its timeout for locks.
 #[derive(Debug, Clone)]
 pub struct Opener {
     pub command: String,
@@ -46,7 +45,7 @@ pub struct DirStore {
     pub(super) guest: Option<String>,
     /// Display name of the store that has the records, if they are not in this directory.
     pub(super) remote: Option<String>,
-    /// Time after which a lease in that store expires without renewal.
+    /// Time after which a lease in the remote store expires without renewal.
     pub(in crate::store) lease: Span,
     pub(in crate::store) opener: Opener,
 }
@@ -146,7 +145,7 @@ impl Backend for DirStore {
         self.cap().join(layout::AGENTS).join(name.as_str()).exists()
     }
 
-    /// Reads the identity of every agent, and skips those that can't be read.
+    /// Returns all readable identities, because only an identity has its agent's former names.
     fn had_name(&self, _former: &AgentName) -> Result<Vec<(AgentName, String)>> {
         let read = |name: AgentName| Some((self.find(&name).ok()??.identity().ok()?, name));
         Ok(self.agents("")?.into_iter().filter_map(read).map(|(identity, name)| (name, identity)).collect())

@@ -28,21 +28,21 @@ use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, authors, layout, quarantine};
 
-/// Maximum bytes of the name of a submission; the program adds a prefix and a suffix.
+/// Maximum bytes of the name of a file that people submit; this program adds a prefix and a suffix.
 const LONGEST_NAME: usize = 200;
 
 /// Maximum bytes of the name that the program makes from a longer name. Above `LONGEST_NAME`, so
 /// that a shortened name can be recognized.
 const LONGEST_TAKEN: usize = 240;
 
-/// Prefix of the name of a dropped file that a step has claimed.
+/// Prefix of the name of a submitted file that a step has claimed.
 const TAKEN: &str = "taken~";
 
-/// Suffix of the file with the reason for which another file was rejected.
+/// Suffix of the name of the file that says why another file was rejected.
 const REASON: &str = ".reason";
 
-/// Name of a dropped file once a step has claimed it. The rename keeps a later submission of
-/// the same name from replacing it, and a step from removing a file that it has not read.
+/// Name of a submitted file once a step has claimed it. The rename keeps a later submission of the
+/// same name from replacing it, and a step from removing a file that it has not read.
 fn taken_name(given: &Path) -> PathBuf {
     let mut name = OsString::from(TAKEN);
     name.push(cut(given.as_os_str(), LONGEST_TAKEN));
@@ -75,7 +75,7 @@ fn cut(name: &OsStr, most: usize) -> OsString {
     OsString::from_vec(name)
 }
 
-/// Returns the message id of a dropped file. The id depends on the file alone, so that a file
+/// Returns the message id of a submitted file. The id depends on the file alone, so that a file
 /// that is admitted twice, because of a crash in between, makes one message.
 fn identity(cap: &CapPath, bytes: &[u8]) -> Result<MessageId> {
     let found = cap.look()?.ok_or_else(|| Error::gone("look at", cap))?;
@@ -92,7 +92,7 @@ fn identity(cap: &CapPath, bytes: &[u8]) -> Result<MessageId> {
     Ok(MessageId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid()))
 }
 
-/// Content of a dropped file.
+/// Content of a file that a person or another program has put into an inbox.
 #[derive(Debug)]
 pub struct HandWritten {
     pub bytes: Vec<u8>,
@@ -106,11 +106,11 @@ pub struct HandWritten {
 #[derive(Debug)]
 pub enum Reads {
     Gone,
-    /// A valid message or hint, or a directory of valid messages.
+    /// A valid message or wake-up hint, or a directory of valid messages.
     Fits,
-    /// Still malformed, for this reason.
+    /// The rejected file is still malformed, for this reason.
     Not(String),
-    /// Valid content of a dropped file.
+    /// The name is not that of a message or hint: the file must be read like a new submission.
     Dropped(Dropped),
 }
 
@@ -125,15 +125,15 @@ pub enum TakenFile {
     Not(String),
 }
 
-/// Returns the time when a dropped file was put into the inbox: its ctime, since a rename
-/// keeps the mtime. `None` if the file is gone.
+/// Returns the time when a submitted file was put into the inbox: its ctime, since a rename keeps
+/// the mtime. `None` if the file is gone.
 pub fn dropped_at(agent: &AgentDir, file: &Dropped) -> Result<Option<Time>> {
     let found = agent.join(layout::INBOX).join(&file.place).look()?;
     Ok(found.map(|found| Time::from_millis(found.st_ctime * 1000)))
 }
 
-/// Reads a dropped file. The inner error is the reason why it is malformed. `None` if the file
-/// is gone.
+/// Reads a file that a person or another program has put into the inbox. The inner error is the
+/// reason why the file is malformed. `None` if the file is gone.
 pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Result<HandWritten, String>>> {
     let cap = &agent.join(layout::INBOX).join(&file.place);
     let name = Path::new(cap.name());
@@ -153,7 +153,7 @@ pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Resu
     }
 }
 
-/// Reads a rejected file again, as a step would read a submission.
+/// Checks a rejected file again, as a step checks a newly submitted file.
 pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
     let (place, name) = if one.stays {
         let place = PathBuf::from(&one.name);
@@ -184,19 +184,19 @@ pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
 }
 
 impl DirTxn<'_> {
-    /// Claims a dropped file by renaming it: from then on no other process changes the file.
+    /// Claims a submitted file by renaming it: from then on no other process changes the file.
     pub fn claim_submission(&self, file: &Dropped) -> Result<TakenFile> {
         let name = file.place.as_path();
         if given_name(name).is_some() {
             return Ok(TakenFile::As(file.clone()));
         }
         let (dir, taken) = (self.agent.dir.join(layout::INBOX), Dropped { place: taken_name(name) });
-        // Since the listing, this directory of the program has replaced the file `rejected`.
+        // The directory `rejected/`, which a step has made meanwhile, is no submitted file.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(TakenFile::NotNow);
         }
         if dir.join(&taken.place).exists()? {
-            // A claimed file of the same name is admitted first, if that is possible.
+            // An earlier file of this name that a step has claimed is admitted first if possible.
             let comes_first = self.listed()?.drops.contains(&taken);
             let why = || TakenFile::Not("another file of its name lies in its way".to_owned());
             return Ok(if comes_first { TakenFile::NotNow } else { why() });
@@ -208,7 +208,7 @@ impl DirTxn<'_> {
         }
     }
 
-    /// Removes a dropped file after its message was admitted.
+    /// Removes a submitted file after its message was admitted.
     pub fn remove_submission(&self, taken: &Dropped) -> Result<()> {
         self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
     }
@@ -223,7 +223,7 @@ impl DirTxn<'_> {
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = given_name(Path::new(name)).map_or(name, Path::as_os_str);
         let name = free_name(&rejected, name)?;
-        // First the reason: even if the step is killed, each rejected file has a reason.
+        // The reason is written first: even if the step is killed, each rejected file has a reason.
         self.write_reason(&rejected, &name, reason)?;
         let from = inbox.join(path);
         let moved = files::move_if_there(&from, &rejected.join(&name));
@@ -321,7 +321,7 @@ fn free_name(dir: &CapPath, name: &OsStr) -> Result<OsString> {
     if !is_taken(0)? {
         return Ok(numbered(0));
     }
-    // A script may have submitted the same malformed file every minute for months.
+    // A linear search would be slow if a script has submitted this name for months.
     let (mut taken, mut free) = (0, 1);
     while is_taken(free)? {
         taken = free;
@@ -334,8 +334,8 @@ fn free_name(dir: &CapPath, name: &OsStr) -> Result<OsString> {
     Ok(numbered(free))
 }
 
-/// Name under which a rejected file is moved back into the inbox: a record gets its original name,
-/// and a name that is too long is shortened.
+/// Returns the name under which a rejected file is moved back into the inbox. A message or hint
+/// loses a number that was appended to its name, and a name that is too long is shortened.
 fn name_in_inbox(name: &OsStr) -> OsString {
     let unnumbered = name
         .to_str()
@@ -382,7 +382,7 @@ impl Rejected {
     }
 }
 
-/// Returns the sorted names of the entries of `rejected/`. Without that directory nothing is read.
+/// Returns the sorted names of the files in `rejected/`; none unless `has_rejected`.
 pub fn rejected_names(view: &View<'_>, has_rejected: bool) -> Result<Vec<OsString>> {
     if !has_rejected {
         return Ok(Vec::new());

@@ -81,7 +81,7 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> 
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
         records.partition(|line| aside.iter().any(|moved| moved == line));
     if moved.is_empty() {
-        // The line was incomplete, and the journal has completed it meanwhile.
+        // Applying the journal has completed the incomplete line, so no line has to be moved.
         return Ok(());
     }
     if kept.is_empty() {

@@ -40,16 +40,16 @@ pub enum Remedy {
     Protect,
     /// Set the permissions that `[sharing]` asks for.
     Permit(Rights),
-    /// Correct the counters of dead letters and of the messages in the outbox.
+    /// Set the number of dead letters and the size of the outbox to these correct values.
     Recount(u64, Outbox),
-    /// Remove stale files of killed commands. Hook directories are left to the command, which may
-    /// end processes.
+    /// Remove stale files of killed commands. The caller removes directories of hooks, because it
+    /// may have to end processes first.
     Sweep,
     /// Remove a damaged cache. The next command rebuilds it.
     Renew,
     /// Write the `.gitkeep` of the inbox.
     KeepInbox,
-    /// Finish an interrupted exchange of the inbox.
+    /// Finish an interrupted replacement of the inbox by an empty directory.
     FinishExchange,
     /// Add these lines to a file of the state directory that git reads.
     AddLines(&'static str, Vec<String>),
@@ -60,12 +60,12 @@ impl Remedy {
     pub const NONE: Remedy = Remedy::ByHand { advice: Cow::Borrowed("by hand"), is_warning: false };
     /// A person should read the finding; no repair is needed.
     pub const CONSIDER: Remedy = Remedy::warning("to be considered");
-    /// A person should read the correct records about a problem, and acknowledge it.
+    /// A person should look at a problem whose records are correct, and acknowledge it.
     pub const ACKNOWLEDGE: Remedy = Remedy::warning("look at it, then `dormouse queue dead --ack`");
     /// A person must correct or remove files that could not be admitted.
     const SORT: Remedy =
         Remedy::warning("look at it with `dormouse queue rejected`, then --accept or --drop it");
-    /// A person must send on or remove a file that arrived too late for the stream of a moved
+    /// A person must send on or remove an inbox file that arrived after the export of a moved
     /// agent.
     const FORWARD: Remedy = Remedy::warning("say it again where the agent is now, and remove it here");
     /// A person must create the group, join it, or remove it from the settings.
@@ -115,7 +115,7 @@ impl Remedy {
 pub struct Finding {
     pub agent: Option<AgentName>,
     place: CapPath,
-    /// Display name of the place, if it is not a file.
+    /// Display name of the affected record, if its store has no files.
     shown: Option<PathBuf>,
     pub kind: &'static str,
     pub message: String,
@@ -164,12 +164,12 @@ impl Finding {
         self.shown.is_none() && [MERGED_LINES, ENDED_TWICE].contains(&self.kind)
     }
 
-    /// Path or display name of the place.
+    /// Returns the path of the affected file, or the display name of the record.
     pub fn place(&self) -> String {
         self.shown.as_deref().unwrap_or(self.place.path()).display().to_string()
     }
 
-    /// Path of the place relative to the directory of the finding's agent, or its display name.
+    /// Returns the path of the file relative to its agent's directory, or the display name.
     pub fn place_in(&self, agent: &DirAgent<'_>) -> String {
         match &self.shown {
             Some(shown) => shown.display().to_string(),

@@ -37,12 +37,12 @@ const SHARED: &[(&str, Reach)] = &[
     ("prl_fs", Reach::Never),
 ];
 
-/// Processes among which a lock has effect.
+/// Reach of a file lock on a kind of file system.
 #[derive(Debug, Clone, Copy)]
 enum Reach {
-    /// Processes of all machines, unless the file system was mounted with one of these options.
+    /// Locks act between all machines, unless the file system is mounted with one of these options.
     UnlessMountedSo(&'static [&'static str]),
-    /// Processes of one machine.
+    /// Locks never act between machines, only between processes of one machine.
     Never,
 }
 
@@ -93,7 +93,7 @@ fn locks_fail(root: &CapPath) -> Result<Option<String>> {
     let file = || Ok(settings.open_in_place(false)?.map(|(file, _)| file));
     let dir = || root.open_dir();
     for (what, one, other) in [("a file", file(), file()), ("a directory", dir(), dir())] {
-        // A user without write permission can't make this test.
+        // A user who may not open the file or directory can't test its lock.
         let (Ok(Some(one)), Ok(Some(other))) = (one, other) else { continue };
         if let Some(why) = fails(&one, &other, root) {
             return Ok(Some(format!("the lock of {what} {why}: nothing here keeps two commands apart")));

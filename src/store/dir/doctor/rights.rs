@@ -41,7 +41,7 @@ impl DirStore {
         let mut foreign = Foreign::in_dir(self, self.cap());
         let agents = self.cap().join(layout::AGENTS);
         let own = WalkDir::new(self.cap().path()).into_iter();
-        // Agents are checked one by one.
+        // The files of agents are checked separately, agent by agent.
         for entry in own.filter_entry(|entry| entry.path().parent() != Some(agents.path())).flatten() {
             foreign.note(&entry);
         }
@@ -53,11 +53,11 @@ impl DirStore {
 /// Files of a directory that belong to other users than the owner of the state directory.
 struct Foreign {
     dir: CapPath,
-    /// Number and name of the owner of the state directory.
+    /// User id and name of the owner of the state directory.
     owner: (u32, String),
-    /// First file, its user and the number of all files that the owner may read, and likewise for
-    /// those that the owner may not.
+    /// Files that this owner can read: the first, the user id of its owner, and their number.
     open: Option<(PathBuf, u32, usize)>,
+    /// Files that this owner can't read: the first, the user id of its owner, and their number.
     closed: Option<(PathBuf, u32, usize)>,
 }
 
@@ -146,19 +146,19 @@ impl Checkup<'_> {
         while let Some(entry) = walk.next() {
             match entry {
                 Ok(entry) => {
-                    // Only the owner can reach quarantined files.
+                    // Files in a closed directory need no check: no other user can reach them.
                     if closed.iter().any(|dir| dir.path() == entry.path())
                         && entry.metadata().is_ok_and(|found| found.mode() & 0o077 == 0)
                     {
                         walk.skip_current_dir();
                         continue;
                     }
-                    // Files of other users in an inbox are their messages.
+                    // Other users put messages into the inbox, so their files there are expected.
                     if entry.path() == inbox.path() || !entry.path().starts_with(inbox.path()) {
                         foreign.note(&entry);
                     }
                     let cap = self.cap_of(entry.path());
-                    // Members may write to the inbox, and to the files that they have put there.
+                    // Group members may write to the inbox, and to files that they have put there.
                     let is_meant = |found: &Stat| {
                         let is_theirs = cap == inbox
                             || cap.path().starts_with(inbox.path()) && is_own(&cap).is_ok_and(|own| !own);
@@ -175,7 +175,7 @@ impl Checkup<'_> {
                         Some(_) => {}
                     }
                 }
-                // A file that is gone by now can't be written to.
+                // A file that was removed since the directory was listed needs no check.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
                     let path = self.cap_of(error.path().unwrap_or(self.agent.dir.path()));
@@ -184,8 +184,8 @@ impl Checkup<'_> {
             }
         }
         self.add(foreign.findings());
-        // A group that the machine does not have is a finding of the state directory, not of each
-        // agent.
+        // An unknown group is an error here too, but is already reported once for the whole state
+        // directory.
         if let Ok(wrong) = store.unshared_in(&self.agent.dir) {
             self.add(wrong.into_iter().map(unshared));
         }

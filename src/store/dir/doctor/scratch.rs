@@ -17,12 +17,12 @@ const MOST: i64 = 64 << 20;
 enum Expected {
     Dir,
     File,
-    /// File or directory of a command that may be running.
+    /// File or directory: commands that are running create both kinds.
     Either,
 }
 
-/// Returns the expected kind at a path relative to the agent's directory. `None` if the path is
-/// unknown.
+/// Returns the expected kind of file at a path relative to the agent's directory. `None` if the
+/// path is unknown.
 fn expected(path: &str) -> Option<Expected> {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [layout::CACHE | layout::TMP] => Some(Expected::Dir),

@@ -23,7 +23,7 @@ enum Side {
 }
 
 impl Side {
-    /// Returns the values of this side, which has lost, and of the other side.
+    /// Returns the values of the losing clone, which is this side, and of the winning clone.
     fn lost_and_won<T>(self, ours: T, theirs: T) -> (T, T) {
         match self {
             Side::Ours => (ours, theirs),
@@ -43,8 +43,8 @@ struct AgentMerge<'t> {
     loser: Option<Side>,
 }
 
-/// Merges an agent from the files in its directory: in the common base, in this clone and in the
-/// other clone. Adds the files to the merged state directory. `prefix`: path of the directory.
+/// Merges an agent from its files in the common base, in this clone and in the other clone. Adds
+/// the result to the merged state directory. `prefix`: path of the agent's directory.
 pub fn merge_agent(
     prefix: String,
     name: AgentName,
@@ -101,7 +101,7 @@ impl AgentMerge<'_> {
             if self.base.get(path) != Some(&blob) {
                 self.quarantine(path, blob, merged);
             }
-            // Another wait that names the trigger continues without it.
+            // Each wait that names the revoked trigger continues without a trigger.
             let waits = won.iter().filter(|(path, _)| path.split('/').next() == Some(layout::WAITS));
             for (place, blob) in waits {
                 let mut wait = json::value(&(context.read)(blob)?).unwrap_or_default();
@@ -118,7 +118,7 @@ impl AgentMerge<'_> {
     }
 
     /// Returns the clone whose records lose. A clone that has moved the agent away wins, because
-    /// its stream is in transit. Otherwise the clone recorded as the agent's only ticker wins, then
+    /// its export is in transit. Otherwise the clone recorded as the agent's only ticker wins, then
     /// the clone with the later records, and in a tie the other clone, which has pushed first.
     fn loser(&self, [base, ours, theirs]: &[Value; 3], context: &MergeContext<'_>) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
@@ -159,7 +159,7 @@ impl AgentMerge<'_> {
             merged.files.extend(kept.map(|kept| (place, kept)));
             return Ok(());
         }
-        // Only one clone can have written a new record, and none is lost.
+        // A record that only the losing clone has created conflicts with none, so it is kept.
         let is_new =
             base.is_none() && matches!(top, layout::WORK | layout::TIMERS | layout::TRIGGERS | layout::RUNS);
         let stays = matches!(top, layout::ARCHIVE | layout::LEDGER | layout::INBOX | layout::QUARANTINE);
@@ -186,7 +186,7 @@ impl AgentMerge<'_> {
         Ok(())
     }
 
-    /// Quarantines the version of the losing clone.
+    /// Quarantines the losing clone's version of a file.
     fn quarantine(&self, path: &str, blob: &Blob, merged: &mut MergedTrees) {
         merged.quarantined.push(format!("{}{path}", self.prefix));
         let is_dropped = path.starts_with(layout::INBOX) && !path.contains(layout::REJECTED);
@@ -221,7 +221,7 @@ impl AgentMerge<'_> {
         self.ours.contains_key(path) || self.theirs.contains_key(path)
     }
 
-    /// Merges messages by their keys, in whatever directory of the inbox each clone has filed them.
+    /// Merges messages by their keys, in whatever directory of the inbox each clone has put them.
     fn messages(&self, paths: &BTreeSet<&str>, merged: &mut MergedTrees) {
         let keys: BTreeSet<&str> = paths.iter().filter_map(|path| key(path)).collect();
         let by_key = |files: &Files<'_>| -> BTreeMap<String, (String, Blob)> {
@@ -234,7 +234,7 @@ impl AgentMerge<'_> {
             let (kept, other) = if let Some(loser) = self.loser {
                 let (lost, won) = loser.lost_and_won(ours, theirs);
                 if let (None, Some((_, blob)), None) = (base, lost, won) {
-                    // Only the losing clone received this message, and it must not be lost.
+                    // Only the losing clone has this message, so the merge must add it.
                     let direct = format!("{}{}/{key}.json", self.prefix, layout::INBOX);
                     merged.files.insert(direct, MergedFile::As(blob.clone()));
                     continue;
@@ -242,14 +242,14 @@ impl AgentMerge<'_> {
                 let [was, is, wins] = [base, lost, won].map(|side| side.map(|(_, blob)| blob));
                 (won, lost.filter(|_| is != was && is != wins))
             } else {
-                // One clone may have removed the message, and the other have filed or changed it.
+                // If one clone has removed the message and the other changed it, the removal wins.
                 (one_change([base, ours, theirs]).unwrap_or(ours.and(theirs)), None)
             };
             if let Some((path, blob)) = kept {
                 merged.files.insert(format!("{}{path}", self.prefix), MergedFile::As(blob.clone()));
             }
             if let Some((_, blob)) = other {
-                // The other clone has processed the message further, and it must not run twice.
+                // The losing version goes to quarantine, because the message must not run twice.
                 let path = format!("{}/{key}.json", layout::INBOX);
                 merged.quarantined.push(format!("{}{path}", self.prefix));
                 let place = format!("{}{}/{}", self.prefix, layout::QUARANTINE, path.replace('/', "__"));
@@ -259,7 +259,7 @@ impl AgentMerge<'_> {
     }
 
     /// Writes the winning state with the higher counters of both clones, so that no number is used
-    /// twice, and without the resting marks, which are not valid for the merged records.
+    /// twice, and without the cached decision to do nothing, which may be wrong after the merge.
     fn settle_state(&self, loser: Side, [base, ours, theirs]: &[Value; 3], merged: &mut MergedTrees) {
         let (lost, won) = loser.lost_and_won(ours, theirs);
         let mut state = won.clone();
@@ -296,7 +296,7 @@ fn bytes_of(record: &Value) -> Vec<u8> {
     bytes
 }
 
-/// Returns the key of a message from the path of its file.
+/// Returns the priority and id of a message from the path of its file; `None` for other files.
 fn key(path: &str) -> Option<&str> {
     let name = path.strip_prefix(layout::INBOX)?.strip_prefix('/')?.rsplit('/').next()?;
     let stem = name.strip_suffix(".json")?;
