@@ -1,7 +1,8 @@
-//! Deletes expired directories of runs and of tasks. Their records remain in the archive.
+//! Deletes expired directories of runs and of tasks. The records of these runs and tasks remain in
+//! the archive.
 //!
-//! A step that leaves the agent idle checks a bounded number of them, about once a day; `gc` checks
-//! all. A run or task that an open record names is never deleted.
+//! A step that leaves the agent idle checks a bounded number of directories, about once a day; `gc`
+//! checks all. A run or task that an open record names is never deleted.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -30,34 +31,35 @@ use super::files::{self, Disk};
 use super::record::encode_plain_line;
 use super::{DirAgent, DirTxn, layout, lock};
 
-/// Maximum number of directories that one step checks, and of those that it removes.
+/// Maximum number of run and task directories that one step measures, and that it removes.
 const AT_ONCE: usize = 256;
 
-/// Minimum time between the sweeps of steps.
+/// Maximum pause between two steps that delete an agent's expired directories.
 const DAY: Span = Span::from_secs(24 * 3600);
 
-/// Result of a sweep, or of its dry run.
+/// Expired directories that were removed, or that would be removed in a dry run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Swept {
     /// Number of directories of runs.
     pub runs: usize,
     /// Number of directories of tasks.
     pub tasks: usize,
-    /// Total size of the removed directories.
+    /// Total size of the run and task directories, in bytes.
     pub bytes: u64,
 }
 
-/// Progress of the last sweep of a step. If the file is lost, everything is measured again.
+/// Progress of the daily deletion of expired run and task directories. If the file of this progress
+/// is lost, the sizes of all directories are measured again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Progress {
-    /// Time of the next sweep.
+    /// Time from which a step deletes expired directories again.
     next_at: Option<Time>,
-    /// Last directory that was measured, of runs and of tasks, whose ids share one order.
+    /// Newest run or task whose directory size is in `bytes`. Ids of both sort together by time.
     measured: Option<RunId>,
     /// Total size of the measured directories, in bytes.
     bytes: u64,
-    /// Last directory that was checked and is past only the shorter retention period of its kind.
+    /// Newest run or task that is retained, although older than the shortest retention period.
     kept: Option<RunId>,
 }
 
@@ -68,7 +70,7 @@ impl Progress {
     }
 }
 
-/// Directory of a run or a task that is not open.
+/// Directory of an ended run or task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Item {
     Run(RunId),
@@ -76,14 +78,14 @@ enum Item {
 }
 
 impl Item {
-    /// Returns the id, which sorts by time in both cases.
+    /// Returns the id of the run or task, which sorts by creation time.
     fn uuid(self) -> Uuid {
         match self {
             Item::Run(RunId(uuid)) | Item::Task(TaskId(uuid)) => uuid,
         }
     }
 
-    /// Returns the position in the common order of runs and tasks.
+    /// Returns the id as a run id, so that runs and tasks are compared by creation time.
     fn place(self) -> RunId {
         RunId(self.uuid())
     }
@@ -96,21 +98,21 @@ impl Item {
     }
 }
 
-/// Parameters of a sweep.
+/// Parameters of a deletion of expired directories.
 #[derive(Debug, Clone, Copy)]
 pub struct Sweeping {
-    /// Retention periods.
+    /// Retention periods, and maximum total size of the directories.
     pub retention: Retention,
     pub now: Time,
     /// True if expired directories are removed; otherwise they are only counted.
     pub removes: bool,
-    /// True if the caller holds the agent's lease: then no tick works in the directory of a settled
-    /// run.
+    /// True if the caller holds the agent's lease: then no tick uses the directory of a settled
+    /// run, and temporary files in it can be removed.
     pub is_leased: bool,
 }
 
 impl DirTxn<'_> {
-    /// Removes a bounded number of expired directories, if a sweep is due: called by a step that
+    /// Removes a bounded number of expired directories, about once a day: called by a step that
     /// leaves the agent idle and holds the lease. `read`: reads the records and the state.
     pub(in crate::store) fn sweep_some<'v>(
         &self,
@@ -120,7 +122,7 @@ impl DirTxn<'_> {
     ) -> Result<()> {
         let agent = self.agent;
         let progress = Progress::of(&agent.dir.join(layout::SWEEP));
-        // A time too far ahead was set by a wrong clock.
+        // A time more than a day ahead was set by a wrong clock and is ignored.
         if progress.next_at.is_some_and(|at| now < at && at <= now.after(DAY)) {
             return Ok(());
         }
@@ -128,7 +130,7 @@ impl DirTxn<'_> {
         let (view, state) = read()?;
         let swept = Sweep::new(agent, (&*view, &state), how, AT_ONCE, progress).run();
         if swept.is_err() {
-            // Every step of today would meet this error again, so the next attempt is tomorrow.
+            // The error would probably recur at every step, so the next attempt is in a day.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
             note(agent, &progress)?;
         }
@@ -137,7 +139,7 @@ impl DirTxn<'_> {
 }
 
 impl DirAgent<'_> {
-    /// Sweeps all directories at once. The caller must hold the lock to remove anything.
+    /// Removes or counts all expired directories of runs and tasks. Removal needs the agent's lock.
     pub(in crate::store) fn sweep_all(
         &self,
         view: &dyn ReadView,
@@ -147,7 +149,7 @@ impl DirAgent<'_> {
         Sweep::new(self, (view, state), how, usize::MAX, Progress::default()).run()
     }
 
-    /// Makes the next step that leaves the agent idle sweep, because a run has left large files.
+    /// Makes the next step that leaves the agent idle look for directories to delete.
     pub fn sweep_soon(&self) -> Result<()> {
         self.dir.join(layout::SWEEP).remove()
     }
@@ -188,7 +190,7 @@ struct Sweep<'a> {
     view: &'a dyn ReadView,
     state: &'a State,
     how: Sweeping,
-    /// Maximum number of directories that are checked, and of those that are removed.
+    /// Maximum number of directories to measure, of directories to remove, and of messages to read.
     most: usize,
     progress: Progress,
     swept: Swept,
@@ -250,8 +252,8 @@ impl<'a> Sweep<'a> {
         Ok(items)
     }
 
-    /// Measures new directories, and clears directories that a killed command has not cleared.
-    /// Returns true if more are left.
+    /// Measures new directories, and removes temporary files that killed commands have left in
+    /// them. Returns true if more directories are left to measure.
     fn measure(&mut self, items: &[Item]) -> Result<bool> {
         let new = items.iter().filter(|item| Some(item.place()) > self.progress.measured);
         let mut new: Vec<Item> = new.copied().collect();
@@ -267,7 +269,7 @@ impl<'a> Sweep<'a> {
         Ok(left)
     }
 
-    /// Clears the directories of settled runs that no command has cleared yet.
+    /// Removes leftover temporary files from the directories of settled runs.
     fn clear(&self, items: &[Item]) -> Result<()> {
         let mut uncleared = Vec::new();
         for item in items {
@@ -290,7 +292,7 @@ impl<'a> Sweep<'a> {
         last_versions(self.view, &self.agent.dir.join(layout::ARCHIVE), ids, of)
     }
 
-    /// Returns directories past their retention, at most as many as are removed at once.
+    /// Returns directories past their retention period, at most `most` of them.
     fn over(&mut self, known: &[Item]) -> Result<Vec<Item>> {
         let Sweeping { retention, now, .. } = self.how;
         let Retention { runs, failed_runs, tasks, archive, .. } = retention;
@@ -339,8 +341,8 @@ impl<'a> Sweep<'a> {
         Ok(over)
     }
 
-    /// Removes the oldest directories until the rest is within the limit. Returns true if more have
-    /// to be removed.
+    /// Removes the oldest directories until their total size is within the limit for turn output.
+    /// Returns true if the size exceeds the limit after the maximum number of removals.
     fn make_room<'i>(&mut self, items: impl Iterator<Item = &'i Item>) -> Result<bool> {
         let mut removed = 0;
         for item in items {
@@ -374,14 +376,14 @@ impl<'a> Sweep<'a> {
 
     fn take_away(&mut self, item: Item, dir: &CapPath) -> Result<bool> {
         if !self.is_noted {
-            // If the command is killed from here on, more is removed than was recorded, and the
-            // next sweep measures everything again.
+            // If the command is killed during the removal, the recorded total size is wrong. So the
+            // record is deleted first, and the next step measures all directories again.
             self.agent.sweep_soon()?;
             self.is_noted = true;
         }
         let Item::Task(id) = item else { return dir.remove_tree().map(|()| true) };
-        // No command needs the lock file of an ended task. It stays if a process holds it all the
-        // same.
+        // No command needs the lock file of an ended task. A lock that a process still holds delays
+        // the removal of the task's directory.
         let cap = self.agent.dir.join(layout::task_lock(id));
         let file = cap.open_file()?;
         let is_free = file.as_ref().map_or(Ok(true), |(file, _)| lock::try_hold(file, cap.path()))?;
@@ -392,7 +394,7 @@ impl<'a> Sweep<'a> {
         Ok(is_free)
     }
 
-    /// True if an open record names the run or task.
+    /// True if an open record may need the directory of the run or task.
     fn is_named(&mut self, item: Item) -> Result<bool> {
         if self.named.is_none() {
             self.named = Some(named(self.view, self.state, self.most)?);
@@ -401,7 +403,7 @@ impl<'a> Sweep<'a> {
         if named.is_none_or(|named| named.contains(&item.uuid())) {
             return Ok(true);
         }
-        // The requeue of a dead letter needs the run's checkpoint.
+        // The requeue of a dead letter needs the run's checkpoint, so a directory with one stays.
         Ok(self.state.counters.dead > 0 && has_checkpoint(&item.dir(self.agent))?)
     }
 }

@@ -17,9 +17,9 @@ use super::layout;
 /// Kind of a file in an agent's directory. `most`: maximum bytes of a file of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
-    /// Records, settings and lines, which must be plain files.
+    /// Records, settings and files of JSON lines, which must be plain files.
     Records { most: u64 },
-    /// Files of turns, tasks, hooks and people.
+    /// Output of turns and tasks, hook executables, and rejected or quarantined files.
     Evidence,
     /// Local files of this machine: locks, journals, caches, temporary files.
     Local,
@@ -77,7 +77,7 @@ impl FileKind {
 }
 
 /// Calls `each` with the entries below a directory, with the path of each relative to `dir`. `each`
-/// returns true if the entries of this directory are to follow.
+/// returns true to continue with the entries inside a directory.
 pub fn walk(dir: &CapPath, below: &Path, each: &mut dyn FnMut(&Path, &Entry) -> Result<bool>) -> Result<()> {
     for entry in dir.join(below).entries()? {
         let path = below.join(&entry.name);

@@ -27,8 +27,8 @@ impl DirWatch {
         DirWatch { changes, followed: Vec::new() }
     }
 
-    /// Adds an agent's records and inbox. Called before each read of them, because the inbox may
-    /// have been exchanged for another directory.
+    /// Watches an agent's records and inbox. Called before each read of them, because a step may
+    /// have replaced the inbox by another directory.
     pub fn follow(&mut self, agent: &DirAgent<'_>) {
         if !self.followed.contains(&agent.name) {
             self.add(agent.dir.path());
@@ -37,13 +37,13 @@ impl DirWatch {
         self.add(&agent.dir.join(layout::INBOX));
     }
 
-    /// Adds an agent's records alone, for a caller that does not wait for arrivals.
+    /// Watches an agent's records alone, for a caller that does not wait for arrivals.
     pub fn follow_records(&mut self, agent: &DirAgent<'_>) {
         self.add(agent.dir.path());
     }
 
-    /// Adds the output of a run or a task. Called before each read, because the directory of a new
-    /// run is made later.
+    /// Watches the output of a run or a task. Called before each read, because the directory of a
+    /// new run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
         let all = of.cap_path().parent();
         if all.is_dir().is_ok_and(|is_dir| is_dir) {
