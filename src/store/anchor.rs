@@ -28,14 +28,14 @@ pub struct Anchor {
 /// directory mean one workspace.
 #[derive(Debug, Clone)]
 pub struct Workspace {
-    /// Path without symbolic links.
+    /// Path of the directory, without symbolic links.
     pub path: PathBuf,
-    /// Key, unique among the directories of this machine.
+    /// Device and inode as a text that is unique among the directories of this machine.
     pub key: String,
 }
 
 impl Anchor {
-    /// Creates an anchor for the state directory at this path.
+    /// Wraps the path of a state directory, which need not exist.
     pub fn at(path: PathBuf) -> Anchor {
         Anchor { path }
     }
@@ -96,7 +96,7 @@ impl Anchor {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// True if the state directory of this identity is at a path now.
+    /// True if the directory with this identity is at `path` now.
     pub fn is_at(path: &str, id: PlaceId) -> bool {
         std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (id.device, id.inode))
     }
@@ -147,7 +147,7 @@ fn from_here(path: &Path) -> Result<PathBuf> {
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
     let error = match std::fs::metadata(&marker) {
-        // Opening the store reports a marker of the wrong kind.
+        // Opening the store reports a settings file that is not a plain file.
         Ok(_) => return Ok(true),
         Err(error) => error,
     };
@@ -159,7 +159,7 @@ fn is_store(root: &Path) -> Result<bool> {
         );
     }
     let is_absent = matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        // The parent directory can't be read either, so the search continues further up.
+        // The parent of `root` is inaccessible too, so `find` continues with the directory above.
         || error.kind() == ErrorKind::PermissionDenied && root.symlink_metadata().is_err();
     if is_absent { Ok(false) } else { Err(error).context("look at", &marker) }
 }
@@ -176,7 +176,7 @@ struct Doubt {
 fn whose(root: &Path) -> Result<Option<Doubt>> {
     let own = rustix::process::geteuid().as_raw();
     let marker = root.join(layout::CONFIG);
-    // The path itself may be a link, which its owner controls too.
+    // `root` may be a symbolic link, whose owner can change the target.
     let link = root.symlink_metadata().context("look at", root)?;
     let dir = root.metadata().context("look at", root)?;
     let file = marker.symlink_metadata().context("look at", &marker)?;
@@ -241,7 +241,7 @@ struct Trust {
     directories: Vec<String>,
 }
 
-/// True if the user's settings file, with these bytes, lists the state directory.
+/// True if the user's settings file, with the content `bytes`, trusts the state directory `root`.
 fn is_listed(root: &Path, settings: &Path, bytes: &[u8]) -> Result<bool> {
     let UserSettings { trust } = config::parse(settings, config::utf8(settings, bytes)?)?;
     let real = root.canonicalize().context("look at", root)?;

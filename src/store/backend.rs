@@ -39,7 +39,7 @@ pub use op::PART;
 pub use op::{Arrival, EachOp, ImportedFile, Op, Ops, each_of, parts};
 pub use view::{EachLine, Order, ReadView};
 
-/// Kind of the error of a read during which the revision has changed; the reader tries again.
+/// Kind of the error of a read during which the agent's records have changed; the reader retries.
 pub const CHANGED: &str = "changed";
 
 /// Permissions of a role of the database. The owner is the role that has created the store.
@@ -68,7 +68,7 @@ pub trait Backend: Debug {
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
 
     /// Returns the agents of these pools that may have work for a step at `now`, and the next time
-    /// at which another agent will. May include an agent without work. The cost grows with the
+    /// at which another agent may. May include an agent without work. The cost grows with the
     /// number of agents returned. `by`: the machine that asks in order to step them. Agents whose
     /// turn runs on another machine are then left out, and the store records that the machine ticks
     /// these pools. `None` if only a read of each agent shows that.
@@ -124,12 +124,12 @@ pub trait RemoteBackend: Backend {
     /// Returns `false`, and changes nothing, if an agent of this name exists.
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool>;
 
-    /// Returns those of the local agent directories `names` that the records of an agent name.
+    /// Returns those local agent directories, of `names`, to which the records of any agent refer.
     fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>>;
 
-    /// Returns the runs that have a slot, on all machines. `under`: an agent whose lock this
-    /// process has; no other process then gets a slot before the next change of that agent or the
-    /// release of the lock.
+    /// Returns the runs that have one of the `max_running` slots, on all machines. `under`: an
+    /// agent whose lock this process has; no other process then gets a slot before the next change
+    /// of that agent or the release of the lock.
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>>;
 
     /// Takes a slot for the lease of an agent's run, with the next change under the agent's lock.
@@ -158,8 +158,8 @@ pub trait Subscription: Debug {
     /// True if the store is known to send notifications.
     fn is_sure(&self) -> bool;
 
-    /// Returns a descriptor that is readable after a change, if the store has one. A notification
-    /// may have arrived before this call.
+    /// Returns a descriptor that is readable after a change, if the store has one. The caller calls
+    /// `was_notified` before it waits, because a notification may have arrived before this call.
     fn readable(&self) -> Option<BorrowedFd<'_>>;
 
     /// True if a notification has arrived since the last call. The notification does not name the
@@ -184,7 +184,7 @@ pub struct DueAgents {
     pub agents: Vec<DueAgent>,
     /// Next time at which another agent is due, if any. A message may arrive earlier.
     pub next: Option<Time>,
-    /// Number of machines that have recently asked for agents of these pools in order to step them.
+    /// Number of machines that have recently asked for due agents of the same pools to step them.
     pub machines: usize,
 }
 
@@ -196,7 +196,7 @@ pub struct DueAgent {
     pub policy: String,
     /// Time of the oldest message or hint in the agent's inbox, according to the ids.
     pub since: Option<Time>,
-    /// Time of the agent's next own step; [`at_once`] if it is due already.
+    /// Time of the agent's next step without a new message; [`at_once`] if that is due already.
     pub due: Option<Time>,
 }
 
@@ -206,7 +206,7 @@ impl DueAgents {
     }
 }
 
-/// Identifier of a revision, for comparison.
+/// Identifier of a revision of an agent's records, compared to notice a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum StoreVersion {
     /// Versions of `state.json`, and of the journal if there is one.
@@ -253,7 +253,7 @@ pub trait AgentRecords: Debug {
     fn version(&self) -> Option<StoreVersion>;
 
     /// True if a transaction is committed, but its changes are not in all records yet. If its
-    /// process was killed, the next holder of the lock applies it.
+    /// process was killed, the next process that takes the agent's lock applies the changes.
     fn is_interrupted(&self) -> Result<bool> {
         Ok(false)
     }
@@ -264,7 +264,7 @@ pub trait AgentRecords: Debug {
     }
 
     /// Takes the lease of a run or a task, or takes over an expired lease. Returns `None` if
-    /// another machine has the lease. The caller has the lock of this machine.
+    /// another machine has the lease. The caller holds the agent's lock on this machine.
     fn lease(&self, _subject: Subject, _who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {
         Ok(Some(Box::new(LocalLease)))
     }
@@ -332,8 +332,8 @@ pub trait AgentRecords: Debug {
         Ok(self.trigger_key(trigger, digest)?.is_some())
     }
 
-    /// Removes every key of a trigger except that with this SHA-256, if commits don't do that.
-    /// Called once no record names the others.
+    /// Removes every signature key of a trigger except that with this SHA-256. Called once no
+    /// record names the others. A store whose commits remove such keys does nothing.
     fn forget_trigger_keys(&self, _trigger: TriggerId, _but: Option<&str>) -> Result<()> {
         Ok(())
     }
@@ -386,7 +386,7 @@ pub trait Txn: Debug {
         Ok(QuarantineOutcome::Stays("it is no file that could be moved".to_owned()))
     }
 
-    /// Removes dedupe keys that were admitted before a moment; a call may leave some for the next.
+    /// Removes dedupe keys that were admitted before `before`; a call may leave some for the next.
     fn forget_keys(&self, before: Time) -> Result<()>;
 
     /// Replaces `agent.toml`.
@@ -403,8 +403,8 @@ pub trait RemoteTxn: Txn {
         Duration::ZERO
     }
 
-    /// Replaces all records of the agent, or none. Refused like `commit`. The fencing tokens
-    /// continue to grow.
+    /// Replaces all records of the agent, or none. Fails with `stale_revision` or `fenced` in the
+    /// same cases as [`Txn::commit`]. The fencing tokens continue to grow.
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()>;
 
     /// Removes the agent with all of its records. `heir`: agent with copies of the triggers, which

@@ -7,9 +7,9 @@ use crate::model::strict::from_toml;
 /// Settings of an agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Text of the file.
+    /// Text of the file `agent.toml`.
     pub text: String,
-    /// Pool in the settings.
+    /// Pool of the agent. A machine ticks only agents of its own pools.
     pub pool: Pool,
     pub takes: Takes,
 }
@@ -17,13 +17,13 @@ pub struct Settings {
 /// Maximum bytes of the body of a message to an agent, if the agent's own settings define one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Takes {
-    /// Default of the sender's machine.
+    /// The settings define no maximum message size, so that of the sender's machine applies.
     #[default]
     ByDefault,
-    /// Limit in bytes.
+    /// Maximum message size in bytes, from the agent's settings.
     AtMost(u64),
-    /// Not known from this text alone, because it names a profile or is damaged: only a command
-    /// that also reads the machine's settings finds the limit.
+    /// The limit is not known from this text alone, because the text names a profile or is damaged:
+    /// only a command that also reads the machine's settings finds the limit.
     Unknown,
 }
 

@@ -26,10 +26,10 @@ pub const SCHEMA: &str = "dormouse/export/1";
 const FAMILY: &str = "dormouse/export/";
 const VERSION: u32 = 1;
 
-/// Names of the first file, and of the last, which has the hexadecimal SHA-256 of all before it.
+/// Names of the first file, which lists the agents, and of the last, the SHA-256 of all before it.
 const CONTENTS: &str = "dormouse-export.json";
 const SUM: &str = "dormouse-export.sha256";
-/// Directory of the agents; all files of an agent are below its name there.
+/// Directory of the agents in a stream: an agent's files are below `agents/NAME/`.
 const AGENTS: &str = "agents";
 /// Name of a header that only has a long path. The header of the file follows.
 const LONG_PATH: &str = "dormouse-export.path";
@@ -37,10 +37,11 @@ const LONG_PATH: &str = "dormouse-export.path";
 const BLOCK: usize = 512;
 const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Maximum bytes of the first file: some 60,000 names.
+/// Maximum bytes of the first file of a stream: a list of some 60,000 agent names.
 const MAX_CONTENTS: u64 = 4 << 20;
-/// Maximum bytes of a path, and of a part of a path.
+/// Maximum bytes of a path in a stream.
 const MAX_PATH: usize = 3 << 10;
+/// Maximum bytes of a name between the slashes of a path.
 const MAX_PART: usize = 255;
 /// Maximum bytes of a file: the largest number in eleven octal digits.
 pub const MAX_FILE: u64 = (8 << 30) - 1;
@@ -81,7 +82,7 @@ impl Meta {
     }
 }
 
-/// Writes a stream.
+/// Writes an export stream: a list of agents, their files, and a checksum.
 pub struct StreamWriter<W> {
     out: W,
     sum: Sha256,
@@ -100,7 +101,7 @@ impl<W: Write> StreamWriter<W> {
         Ok(writer)
     }
 
-    /// Adds a file. `content` must give exactly `meta.length` bytes; `at` names it in errors.
+    /// Adds a file. `content` must give exactly `meta.length` bytes. `at`: path in error messages.
     pub(super) fn file(&mut self, meta: &Meta, content: impl Read, at: &Path) -> Result<()> {
         self.put(&header(&meta.whole_path(), meta))?;
         if parts(content, meta.length, at, |part| self.put(part))? < meta.length {
@@ -119,7 +120,7 @@ impl<W: Write> StreamWriter<W> {
         Ok(self.out)
     }
 
-    /// Writes the first or last file of the stream.
+    /// Writes the list of agents or the checksum, which are the stream's first and last file.
     fn whole(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
         self.put(own_header(path, EntryType::Regular, bytes.len() as u64).as_bytes())?;
         self.put(bytes)?;
@@ -132,15 +133,15 @@ impl<W: Write> StreamWriter<W> {
     }
 }
 
-/// Reads a stream, which any program may have written.
+/// Reads an export stream, which any program may have written.
 pub struct StreamReader<R> {
     input: R,
     sum: Sha256,
     name: PathBuf,
     agents: Vec<AgentName>,
-    /// Number of bytes that were read, for messages.
+    /// Number of bytes of the stream that were read, for error messages.
     at: u64,
-    /// Length of the current file's content, unless that was read.
+    /// Bytes of the current file's content; 0 once the content was read.
     unread: u64,
     last: Option<Meta>,
 }
@@ -238,7 +239,7 @@ impl<R: Read> StreamReader<R> {
         Ok(Some(meta))
     }
 
-    /// Calls `take` with the current file's content, part by part, unless that was read.
+    /// Calls `take` with each part of the current file's content, unless that content was read.
     pub fn copy(&mut self, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let length = std::mem::take(&mut self.unread);
         if self.parts(length, take)? < length {
@@ -266,7 +267,7 @@ impl<R: Read> StreamReader<R> {
         Ok(Meta { agent, path, length, is_executable, written_at })
     }
 
-    /// Reads the last file, and refuses anything after it.
+    /// Reads the checksum, which is the stream's last file, and refuses data after it.
     fn end(&mut self, raw: &[u8], length: u64, before: Sha256) -> Result<()> {
         if raw != own_header(SUM, EntryType::Regular, length).as_bytes() {
             return Err(self.damaged("its last header is not as an export writes it"));
@@ -285,11 +286,11 @@ impl<R: Read> StreamReader<R> {
     fn long_path(&self, said: &[u8]) -> Result<Vec<u8>> {
         let path = said.splitn(2, |byte| *byte == b'=').nth(1).and_then(|path| path.strip_suffix(b"\n"));
         let path = path.unwrap_or_default().to_vec();
-        // The reader compares the form of the line when it builds the header again.
+        // Only the length is checked: `next` compares all else with a header that it builds itself.
         if path.len() > MAX_PATH { Err(self.damaged("a path that is too long")) } else { Ok(path) }
     }
 
-    /// Reads the content of the first or last file, or of a header for a long path.
+    /// Reads an entry that belongs to no agent: the first or last file, or a long path.
     fn own_content(&mut self, length: u64, most: u64) -> Result<Vec<u8>> {
         if length > most {
             return Err(self.damaged(format_args!("{length} bytes where it has at most {most}")));
@@ -305,13 +306,13 @@ impl<R: Read> StreamReader<R> {
         if found == wanted { Ok(()) } else { Err(self.damaged("there is unexpected data between two files")) }
     }
 
-    /// Reads this number of bytes.
+    /// Reads `length` bytes. Error if the input ends before.
     fn exactly(&mut self, length: u64) -> Result<Vec<u8>> {
         let bytes = self.at_most(length)?;
         if (bytes.len() as u64) < length { Err(self.cut_short()) } else { Ok(bytes) }
     }
 
-    /// Reads this number of bytes, or fewer if the input ends.
+    /// Reads `length` bytes, or fewer if the input ends.
     fn at_most(&mut self, length: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.parts(length, |part| {
@@ -321,7 +322,7 @@ impl<R: Read> StreamReader<R> {
         Ok(bytes)
     }
 
-    /// Calls `take` with this number of bytes, part by part, or with fewer if the input ends.
+    /// Calls `take` with the next `length` bytes, part by part, or with fewer if the input ends.
     /// Returns the number of bytes read.
     fn parts(&mut self, length: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
         let StreamReader { input, sum, name, at, .. } = self;
@@ -387,8 +388,8 @@ fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
     [of_path.as_bytes(), &said[..], padding(said.len() as u64), plain.as_bytes()].concat()
 }
 
-/// Encodes a path as a POSIX extended header: the length of the whole line, itself included, comes
-/// first.
+/// Encodes a path as a POSIX extended header, which begins with the length of the whole header, the
+/// digits of this length included.
 fn pax_path(path: &[u8]) -> Vec<u8> {
     let rest = path.len() + " path=\n".len();
     let mut length = rest;
@@ -398,7 +399,7 @@ fn pax_path(path: &[u8]) -> Vec<u8> {
     [format!("{length} path=").as_bytes(), path, b"\n"].concat()
 }
 
-/// Returns the header of a file of the stream itself.
+/// Returns the header of an entry that belongs to no agent, such as the checksum.
 fn own_header(path: &str, kind: EntryType, length: u64) -> Header {
     let mut header = Header::new_ustar();
     header.set_entry_type(kind);
@@ -413,7 +414,7 @@ fn own_header(path: &str, kind: EntryType, length: u64) -> Header {
     header
 }
 
-/// Returns the zeros that fill the last block of a content.
+/// Returns the zeros that fill the last block of a file. `length`: bytes of the file.
 fn padding(length: u64) -> &'static [u8] {
     const ZEROS: [u8; BLOCK] = [0; BLOCK];
     let over = usize::try_from(length % BLOCK as u64).unwrap_or_default();

@@ -103,7 +103,6 @@ mod readers {
                 }
                 Edit::Insert { place, word: which } => drop(text.splice(at(place)..at(place), word(which))),
                 Edit::Replace { place, word: which } => {
-                    // The range is extended to the ends of words.
                     let is_end = |byte: &u8| b" ,:\n]}".contains(byte);
                     let from = at(place);
                     let to = text[from..].iter().position(is_end).map_or(text.len(), |length| from + length);
@@ -242,7 +241,7 @@ mod readers {
         let journal = include_bytes!("../../tests/data/power-cut/agents/ada/journal.jsonl");
         let entries = journal.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).map(|line| {
             let mut entry: Value = serde_json::from_slice(line).unwrap();
-            // Fields of the line, not of the entry.
+            // `JournalEntry` refuses these fields, which belong to the line around the entry.
             for field in ["sum", "boot", "applied"] {
                 entry.as_object_mut().unwrap().shift_remove(field);
             }
@@ -251,7 +250,7 @@ mod readers {
         let journal: Vec<Vec<u8>> = entries.collect();
         let entry = |bytes: &[u8]| decode_plain::<JournalEntry>(Path::new("journal"), 1, bytes).is_ok();
         no_array("journal", &journal, entry);
-        // Records that the fixture does not have.
+        // The fixture has no delegation, so one is built here.
         let id = "01900000000070008000000000000001";
         let message = serde_json::json!({
             "id": format!("msg_{id}"), "agent": "bob", "kind": "operator_prompt", "priority": "normal",

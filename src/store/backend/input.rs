@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use crate::error::Result;
 
-/// Maximum bytes of a part.
+/// Maximum bytes of one part of a task's input.
 #[cfg(any(test, feature = "postgres"))]
 pub const SAID: usize = 16 << 10;
 
-/// Maximum number of parts that a supervisor takes at a time.
+/// Maximum number of parts of a task's input that a supervisor takes at a time.
 #[cfg(any(test, feature = "postgres"))]
 pub const MOST_PARTS: usize = 4;
 
@@ -21,7 +21,7 @@ pub const WAITING: usize = 16 << 20;
 /// Input of one task, until the task's supervisor has taken it.
 pub trait TaskInput: Debug {
     /// Appends input, all or nothing, if the task is open and its supervisor lives. The input is
-    /// durable when this returns. `words`: id of the input from then on.
+    /// durable when this returns. `words`: new id, by which the caller names this input later.
     fn append(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer>;
 
     /// Returns the number of bytes of the input that the supervisor has not written yet.
@@ -57,7 +57,7 @@ pub enum InputAnswer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InputRemainder {
     pub bytes: usize,
-    /// True if no supervisor will take the rest.
+    /// True if no supervisor will take the remaining bytes.
     pub is_refused: bool,
     /// True if the task is open and its lease is alive.
     pub is_heard: bool,

@@ -12,7 +12,7 @@ use crate::model::time::Span;
 pub enum Subject {
     /// Run of the agent, of which one is open at a time.
     Run,
-    /// Task: held by its supervisor, or by the process that hands it to a child.
+    /// Task. Its supervisor holds the lease, or the process that hands the task to a child agent.
     Task(TaskId),
 }
 
@@ -35,7 +35,7 @@ pub struct LeaseClaimant {
     /// lock of the run or task, knows that the former owner of the lease is dead.
     pub anchor: String,
     pub pid: u32,
-    /// Duration of the lease without a beat.
+    /// Time from the last renewal of the lease to its expiry.
     pub lasts: Span,
 }
 
@@ -74,7 +74,7 @@ impl Lease for LocalLease {
     }
 }
 
-/// Result of a beat, which is a renewal of a lease.
+/// Result of the renewal of a lease.
 #[cfg_attr(
     not(any(test, feature = "postgres")),
     expect(dead_code, reason = "no store that gives leases is built in")
@@ -85,6 +85,6 @@ pub enum Beat {
     Held { revision: u64 },
     /// Another process has the lease. The result of this process no longer counts.
     Lost,
-    /// The store can't be reached. The work must end within `left`.
+    /// The store can't be reached. The run or task must end within `left`.
     Unreachable { left: Duration },
 }

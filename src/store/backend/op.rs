@@ -10,13 +10,13 @@ use crate::model::time::Time;
 
 use super::super::settings::Settings;
 
-/// Handles the next operation.
+/// Function that handles one operation of a commit, and is called again for the next operation.
 pub type EachOp<'e> = dyn FnMut(Op) -> Result<()> + 'e;
 
-/// Function that calls back with all operations that make an agent, from the first on.
+/// Function that at each call passes all operations that make an agent to a callback.
 pub type Ops<'p> = &'p dyn Fn(&mut EachOp<'_>) -> Result<()>;
 
-/// Returns such a function for operations in memory.
+/// Returns a function that calls back with each of these operations, in order.
 pub fn each_of(ops: &[Op]) -> impl Fn(&mut EachOp<'_>) -> Result<()> {
     |each| ops.iter().cloned().try_for_each(each)
 }
@@ -46,21 +46,21 @@ pub enum Op {
     Identity(String),
     /// Sets `agent.toml`. Only for a new agent.
     Policy(Settings),
-    /// Replaces `state.json`. `due`: time of the agent's next own step, if any; [`at_once`] if it
-    /// is due already. `is_at_rest`: no step follows at once.
+    /// Replaces `state.json`. `due`: time of the agent's next step without a new message, if any;
+    /// [`at_once`] if that is due already. `is_at_rest`: no step follows at once.
     State {
         revision: u64,
         due: Option<Time>,
         is_at_rest: bool,
         text: String,
     },
-    /// Adds an open record, replacing a record with this id.
+    /// Adds a record that has not ended, replacing a record with this id.
     Open {
         plane: Plane,
         id: String,
         text: String,
     },
-    /// Removes an open record; with a work item also its plan.
+    /// Removes a record because it has ended; for a work item, also removes its plan.
     Closed {
         plane: Plane,
         id: String,
@@ -90,16 +90,16 @@ pub enum Op {
     /// Sets the name of the local agent directory that was prepared by the machine that creates or
     /// replaces the agent.
     LocalDir(String),
-    /// Records a file of an import. While its records are unchanged, an export writes it with the
-    /// original time.
+    /// Records an imported file. While the records in the file are unchanged, an export writes the
+    /// file with its original time.
     File(ImportedFile),
     Key {
         key: String,
         admitted_at: Time,
         text: String,
     },
-    /// Stores the key of a trigger's signatures, replacing the earlier key. Closing the trigger
-    /// removes it.
+    /// Stores the key of a trigger's signatures, replacing the earlier key. The end of the trigger
+    /// removes its key.
     TriggerKey {
         trigger: TriggerId,
         digest: String,
@@ -118,7 +118,7 @@ pub enum Op {
         text: String,
     },
     /// Removes lines of the archive and events from `from` to before `until`, unless a revision
-    /// after `seen_at` wrote them. The ids that remain of deleted months ([`ENDED`]) stay.
+    /// after `seen_at` wrote them. The lists of ids kept from deleted months ([`ENDED`]) stay.
     /// Checkpoints that no record names afterwards are removed too.
     Forgotten {
         from: Time,
@@ -134,7 +134,7 @@ pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Op> {
     parts.map(move |(some, part)| Op::Saved { checkpoint, part, bytes: some.to_vec() })
 }
 
-/// File of an import, as its stream had it.
+/// File of an import, as the import stream contained it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportedFile {
     /// Path relative to the agent's directory.

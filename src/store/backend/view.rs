@@ -61,8 +61,8 @@ pub trait ReadView: Debug {
         Ok(self.message(key)?.is_some())
     }
 
-    /// Returns the name in the inbox of a message that was found there. The state lists entries
-    /// that steps skip by this name.
+    /// Returns the file name of a message in the inbox. The state lists entries that steps skip by
+    /// this name.
     fn name_of(&self, key: InboxKey) -> String {
         format!("{key}.json")
     }
@@ -83,7 +83,7 @@ pub trait ReadView: Debug {
     /// Returns a hint that is in the inbox.
     fn hint(&self, id: MessageId) -> Result<Option<String>>;
 
-    /// Returns the dropped files in the inbox, in the order in which a step claims them.
+    /// Returns the files that programs put into the inbox for admission, in the order of admission.
     fn submissions(&self) -> Result<Vec<Dropped>> {
         Ok(Vec::new())
     }
@@ -129,7 +129,7 @@ pub trait ReadView: Debug {
     }
 
     /// Calls `each` with the lines of the archive and the events, as the operations that added
-    /// them. `before`: only lines before this moment, without the ids that remain of deleted
+    /// them. `before`: only lines before this moment, without the lists of ids kept from deleted
     /// months. The cost grows with the number of lines.
     fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()>;
 

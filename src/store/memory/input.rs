@@ -1,4 +1,4 @@
-//! Input of tasks on other machines, in memory.
+//! In-memory store of the input that commands send to tasks that run on other machines.
 
 use std::rc::Rc;
 
@@ -23,7 +23,7 @@ pub struct InputPart {
     bytes: Vec<u8>,
 }
 
-/// All stored parts.
+/// Stored parts of the input of all tasks.
 #[derive(Debug, Default)]
 pub struct InputParts {
     all: Vec<InputPart>,
@@ -31,7 +31,7 @@ pub struct InputParts {
 }
 
 impl InputParts {
-    /// Drops the parts of an ended task that its supervisor has taken, and refuses the others.
+    /// Drops the input of an ended task that its supervisor has taken, and refuses the rest.
     pub fn end(&mut self, task: &str) {
         self.all.retain(|part| part.task.to_string() != task || !part.is_taken);
         self.all

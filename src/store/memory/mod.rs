@@ -34,7 +34,7 @@ use texts::Texts;
 /// Agent with its current records, and the owners of its lock and its leases.
 #[derive(Debug, Default)]
 struct MemoryAgent {
-    /// Current records. A reader keeps the version from which it was made.
+    /// Current records. A reader keeps its version, because a change copies them first.
     texts: RefCell<Rc<Texts>>,
     is_held: Cell<bool>,
     fence: Cell<u64>,
@@ -44,7 +44,6 @@ struct MemoryAgent {
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,
     is_cut_off: Cell<bool>,
-    /// Number of commits.
     commits: Cell<u64>,
     uses: RefCell<BTreeMap<TriggerId, Uses>>,
     input: RefCell<InputParts>,
@@ -71,7 +70,6 @@ impl MemoryAgent {
     }
 }
 
-/// Agents by name.
 type All = Rc<RefCell<BTreeMap<AgentName, Rc<MemoryAgent>>>>;
 
 /// Store that exists as long as the process.
@@ -79,12 +77,12 @@ type All = Rc<RefCell<BTreeMap<AgentName, Rc<MemoryAgent>>>>;
 pub struct Memory(All);
 
 impl Memory {
-    /// Makes every lease of the agent be lost at its next beat.
+    /// Makes the next renewal of every lease of the agent find the lease lost.
     pub fn lose_leases(&self, name: &AgentName) {
         self.0.borrow()[name].loses_leases.set(true);
     }
 
-    /// Makes every beat of the agent's leases fail as unreachable, with each lease just expired.
+    /// Makes every renewal of the agent's leases fail as unreachable, with no time left to expiry.
     pub fn cut_off(&self, name: &AgentName) {
         self.0.borrow()[name].is_cut_off.set(true);
     }
@@ -318,7 +316,7 @@ impl RemoteRecords for Of {
     }
 }
 
-/// Subscription without a descriptor: no record changes while this process sleeps.
+/// Subscription without a descriptor to wait for, because only this process changes the records.
 #[derive(Debug)]
 struct MemorySubscription {
     of: BTreeMap<AgentName, Rc<MemoryAgent>>,

@@ -1,4 +1,4 @@
-//! Records of one agent: the operations without its lock.
+//! Records of one agent: the operations that do not need its lock.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
@@ -30,7 +30,8 @@ use super::{errors, lease, sql, statements, txn};
 /// Maximum age of prefetched facts. Each fact is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// SQL source of a trigger's key by its SHA-256. Readers may select all columns but the key.
+/// SQL that finds the signature key of a trigger by the key's SHA-256. A role with read access may
+/// test that the row exists, but not select the key.
 const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigger_id = $2 AND k.sha = $3";
 
 #[derive(Debug)]
@@ -83,7 +84,7 @@ impl PgAgent {
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
 
-    /// Returns an agent of this name, which need not exist, for a producer.
+    /// Returns an agent of this name, existing or not, for a role that may only deliver.
     pub fn of_producer(shared: &Rc<StoreContext>, name: &AgentName) -> PgAgent {
         let (shared, name) = (Rc::clone(shared), name.clone());
         PgAgent { shared, name, one: None, glance: RefCell::default(), local_dir: None }
@@ -102,7 +103,7 @@ impl PgAgent {
         })
     }
 
-    /// Inserts arrivals as a producer, who may only call the function `deliver`.
+    /// Inserts messages with the rights of a role that may only call the function `deliver`.
     fn deliver(&self, arrivals: &[Arrival]) -> Result<bool> {
         let pool = &self.shared.pool;
         let delivered = |again| [statements::deliver(self.name.as_str(), arrivals, again)];
@@ -117,8 +118,8 @@ impl PgAgent {
 }
 
 /// Inserts arrivals into an inbox, in one round trip, under the conditions of
-/// [`statements::arrive`]. Returns its row. `may_lock`: true if a retry after a lost answer may
-/// wait for the agent's lock.
+/// [`statements::arrive`]. Returns the row of that statement. `may_lock`: true if a retry after a
+/// lost answer may wait for the agent's lock.
 pub fn arrive(
     pool: &ConnectionPool,
     agent: (Option<i64>, &AgentName),
@@ -220,13 +221,13 @@ impl AgentRecords for PgAgent {
         Ok(answer.first().is_some_and(|row| row.is(0)))
     }
 
-    /// After a lost answer the use may be counted twice, so the limit is never exceeded.
+    /// After a lost answer a use may be counted twice, so the trigger's limit is never exceeded.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, _: Time) -> Result<UseOutcome> {
         let one = self.one()?;
         let window = Uses::WINDOW.as_millis();
-        // A transaction that waited for this row had read its own time before the wait, so the
-        // stored start may be slightly later than that time. Only a start that differs by more than
-        // a minute belongs to another minute or to a wrong clock.
+        // A transaction reads the clock before it waits for the trigger's row, so the stored start
+        // of the rate limit's minute may be slightly later. A start that differs by more than a
+        // minute belongs to another minute or to a wrong clock.
         let is_current =
             format!("u.since > excluded.since - {window} AND u.since < excluded.since + {window}");
         let counted = Statement::new(format!(
@@ -250,7 +251,7 @@ impl AgentRecords for PgAgent {
         let mut last = answers.iter().rev();
         let seen = last.next().and_then(|answer| answer.first()).ok_or_else(|| one.gone())?;
         let is_counted = last.next().is_some_and(|answer| !answer.is_empty());
-        // A use for a moved agent is not counted, because the following delivery is refused.
+        // A moved agent's trigger may be used without limit: the delivery is refused anyway.
         if is_counted || seen.is(0) {
             return Ok(Ok(()));
         }

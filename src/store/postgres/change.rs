@@ -13,21 +13,22 @@ use super::pool::{ConnectionPool, Then};
 use super::statements::{self, OpRow, op_row, row};
 use super::wire::{Connection, Row, Statement};
 
-/// Minimum time of queries for a commit outcome, longer than an idle transaction stays open.
+/// Minimum time for which the server is asked again for the outcome of a commit. After this time
+/// the server has ended any transaction that was left open.
 const OUTCOME_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Delay before the next query for a commit outcome.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// Approximate maximum size of the rows of one round trip, and of a row without its texts, in
-/// bytes.
+/// Approximate maximum size of the rows of one round trip, in bytes.
 const AT_ONCE: usize = 1 << 20;
+/// Assumed size of a row besides its texts, in bytes.
 const OVERHEAD: usize = 200;
 
-/// Handles the next row.
+/// Handles the next row of a change.
 type EachRow<'e> = dyn FnMut(OpRow) -> Result<()> + 'e;
 
-/// Function that calls back with all rows of a change, from the first on.
+/// Function that passes all rows of a change to its argument, from the first row at each call.
 pub type ChangeRows<'r> = &'r dyn Fn(&mut EachRow<'_>) -> Result<()>;
 
 /// Open transaction of a change, whose outcome the server reports by its id.
@@ -39,10 +40,10 @@ pub struct OpenTransaction {
 }
 
 impl OpenTransaction {
-    /// Sends the last statements and commits. Returns the answers; the inner error is the reason
-    /// for which the answers of the committed transaction were lost. [`RoundTripFault::Lost`] if
-    /// nothing was committed, so that the caller may try again. `agent`: id of the changed agent,
-    /// and its revision after the change, or a lower one. `waits`: as for [`ConnectionPool::send`].
+    /// Sends the last statements and commits. Returns the answers; the inner error says why the
+    /// answers of the committed transaction were lost. [`RoundTripFault::Lost`] if nothing was
+    /// committed, so that the caller may try again. `agent`: id of the changed agent, and its
+    /// minimum revision after the commit. `waits`: time for which the server may wait for locks.
     pub fn commit(
         mut self,
         pool: &ConnectionPool,
@@ -65,8 +66,8 @@ impl OpenTransaction {
     }
 }
 
-/// Writes the rows of a change in an open transaction, and commits. [`RoundTripFault::Lost`], and
-/// `revision`: as for [`OpenTransaction::commit`].
+/// Writes the rows of a change in an open transaction, and commits. [`RoundTripFault::Lost`] if
+/// nothing was committed. `revision`: minimum revision of the agent after the commit.
 pub fn write(
     pool: &ConnectionPool,
     mut open: OpenTransaction,
@@ -95,7 +96,7 @@ pub fn write(
     open.commit(pool, (agent, revision), &last, Duration::ZERO).map(drop)
 }
 
-/// True if the transaction was committed. Error if the server does not report it in time.
+/// True if the server has committed the transaction. Error if the server does not tell in time.
 fn is_committed(
     pool: &ConnectionPool,
     (agent, revision): (i64, u64),
@@ -123,7 +124,7 @@ fn is_committed(
                     None => return Err(errors::unknown(pool.url(), why)),
                 }
             }
-            // The server lost the transaction in a crash, so the id is unknown.
+            // The server does not know the id, because it lost the transaction in a crash.
             Err(RoundTripFault::Refused { code, .. }) if code == "22023" => return Ok(false),
             Err(RoundTripFault::Lost { .. } | RoundTripFault::Unreachable(_)) => pool.forget(),
             Err(fault) => return Err(fault.into()),
@@ -142,7 +143,7 @@ pub fn repeat<T>(pool: &ConnectionPool, attempt: impl Fn() -> Result<T, RoundTri
 
 /// Creates an agent from a stream of operations. Returns `false` if the name is taken.
 pub fn create(pool: &ConnectionPool, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
-    // The following operations replace the empty identity and policy.
+    // The identity and the policy are empty here, because the operations `ops` replace them.
     let begun = Statement::new(
         "INSERT INTO @.agent (name, identity, policy) VALUES ($1, '{}', '') \
          ON CONFLICT (name) DO NOTHING RETURNING id, pg_current_xact_id()",
@@ -156,7 +157,7 @@ pub fn create(pool: &ConnectionPool, name: &AgentName, ops: Ops<'_>) -> Result<b
             pool.roll_back(connection);
             return Ok(false);
         };
-        // The floor ensures that fences of a removed agent of this name are not granted again.
+        // The row `begin_at_floor` keeps fencing tokens of removed agents from being granted again.
         write(pool, OpenTransaction { connection, number }, (id, 0), &|each| {
             ops(&mut |op| each(op_row(&op)))?;
             each(row("begin_at_floor", []))

@@ -59,7 +59,7 @@ pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFau
         let message = "its standby servers follow later: a failover loses the last acknowledged messages";
         find("asynchronous_replication", true, message.to_owned());
     }
-    // The server has read its clock between the query and the answer.
+    // The server read its clock during the round trip, so that time is no difference of clocks.
     let apart = (facts.now - asked).max(0) - took;
     let behind = asked - facts.now;
     if apart > SKEW || behind > SKEW {
@@ -126,7 +126,7 @@ fn missing(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     })
 }
 
-/// Returns a fault with a message for each row that a query finds.
+/// Returns a fault for each row of the query `asked`. `message`: makes the fault's text from a row.
 fn found(
     pool: &ConnectionPool,
     kind: &'static str,
@@ -158,16 +158,16 @@ fn orphans(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 /// Milliseconds of a minute.
 const MINUTE: u64 = 60_000;
 
-/// Returns a fault for each pool with agents that have been due for longer than `after`, if no
-/// machine has ticked the pool during that time.
+/// Returns a fault for each pool, a named group of agents, in which agents have been due for longer
+/// than `after`, if no machine has ticked the pool during that time.
 fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<StoreFault>> {
     let overdue = i64::try_from(after.as_std().as_millis()).unwrap_or(i64::MAX);
     let before = Time::from_millis(now.as_millis().saturating_sub(overdue));
-    // Greater than each id that was created before that time, and not greater than later ones.
+    // Ids begin with their creation time: messages with lower ids arrived before that time.
     let least_id = Uuid::from_u128(u128::from(u64::try_from(before.as_millis()).unwrap_or(0)) << 80);
-    // An agent with an immediate step has a due time far in the past, so the age of its state is
-    // compared, too. The query searches the state's text, because PostgreSQL's JSON operators fail
-    // on `\u0000`. A machine that ticks an agent by name leaves no trace except the agent's lease.
+    // Counts overdue agents without a live lease. An immediate step has a due time far in the past,
+    // so the state's age is compared, too. The state is searched as text, because JSON operators
+    // fail on `\u0000`. A machine that ticks an agent by name leaves no trace but the lease.
     let asked = Statement::new(
         r#"SELECT w.pool, count(*), (SELECT @now - max(n.seen_at) FROM @.anchor n WHERE w.pool = ANY (n.pools)) AS since
            FROM (SELECT a.pool, a.id FROM @.agent a JOIN @.state s ON s.agent_id = a.id

@@ -13,16 +13,16 @@ use super::super::backend::{Claim, LeaseClaimant};
 use super::pool::ConnectionPool;
 use super::wire::{Row, Statement};
 
-/// Shared state of one store.
+/// Connections, leases and locks of this process in one store.
 #[derive(Debug)]
 pub struct StoreContext {
     pub pool: ConnectionPool,
-    /// Written leases of this process, one for each subject of an agent. A change is refused if
-    /// another process has taken over such a lease.
+    /// Leases of this process that are in the database. A change of an agent is refused if another
+    /// process has taken over the lease of the agent's run or task.
     pub leases: RefCell<Vec<Rc<OwnLease>>>,
-    /// Lease of another process, for which this process acts.
+    /// Lease of the turn or task that has started this process, under which this process acts.
     pub claim: RefCell<Option<Claim>>,
-    /// Name of this process's role, once the role is known to be a producer.
+    /// Name of this process's database role, if the role may only deliver messages.
     pub producer: OnceCell<String>,
     /// Agent locks that this process holds, by agent id.
     pub locks: RefCell<BTreeMap<i64, Weak<dyn AgentLock>>>,
@@ -37,14 +37,13 @@ pub struct AgentContext {
     pub id: i64,
     pub policy: RefCell<String>,
     pub identity: RefCell<String>,
-    /// Time in milliseconds; the next change deletes dedupe keys from before that time.
+    /// Time in milliseconds since 1970; the next change deletes dedupe keys from before that time.
     pub forgotten: Cell<Option<i64>>,
 }
 
-/// Lock of an agent, whose transaction must run queries about that agent.
+/// Lock of an agent. The transaction that has the lock runs all queries about the agent.
 pub trait AgentLock: Debug {
-    /// Makes a round trip of reading statements in the open transaction. `None` if no transaction
-    /// is open.
+    /// Runs reading statements in the open transaction, in one round trip; `None` if none is open.
     fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<Vec<Row>>>>;
 
     /// True if the lock's transaction is open.
@@ -52,8 +51,8 @@ pub trait AgentLock: Debug {
 
     fn is_of(&self, agent: &AgentName) -> bool;
 
-    /// Requests that the run takes a slot with the next change of the open transaction. Returns
-    /// `false` if no transaction is open.
+    /// Requests that the next change of the open transaction takes a slot, one of a limited number
+    /// of concurrent turns, for the run. Returns `false` if no transaction is open.
     fn take_slot(&self) -> bool;
 
     /// Grants a lease that the next change will write. The inner value is `None` if another process
@@ -64,17 +63,16 @@ pub trait AgentLock: Debug {
     fn give_back(&self, lease: &Rc<OwnLease>);
 }
 
-/// Lease of this process, which the change that writes the lease also has.
+/// Lease that this process has, or that its next change will write.
 #[derive(Debug)]
 pub struct OwnLease {
     pub agent: i64,
     pub subject: String,
-    /// Machine that holds the lease. After a failover to a server that lost the last leases, two
-    /// machines may have leases with one fence.
+    /// Machine that holds the lease. After a failover to a server that lost the last leases, leases
+    /// of two machines may have equal fencing tokens.
     pub anchor: String,
     pub fence: i64,
-    /// Time by [`super::lease::boot_time`] at which the last write or heartbeat of the lease was
-    /// sent.
+    /// Time since boot at which the last write or heartbeat of the lease was sent.
     pub sent_at: Cell<Duration>,
     pub is_written: Cell<bool>,
     pub is_dropped: Cell<bool>,
@@ -91,14 +89,14 @@ impl StoreContext {
         }
     }
 
-    /// Notes the role of this process if it is a producer, who may insert into inboxes but read no
+    /// Notes the database role of this process if the role may insert into inboxes but read no
     /// records. Otherwise returns `refusal`, the error of a failed query.
     pub fn learn_producer(&self, refusal: Error) -> Result<()> {
         let asked = Statement::new(
             "SELECT session_user WHERE has_function_privilege('@.deliver(text, smallint[], uuid[], text[], boolean)', \
              'EXECUTE')",
         );
-        // Without a privilege on the schema, the query fails, and the role is no producer.
+        // A role that may not use the schema can't run this query, and may not deliver either.
         let rows = self.pool.ask_one(asked).unwrap_or_default();
         let Some(role) = rows.first().and_then(|row| row.text(0)) else { return Err(refusal) };
         self.producer.get_or_init(|| role);

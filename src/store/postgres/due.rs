@@ -94,7 +94,7 @@ pub fn ask(pool: &ConnectionPool, now: Time, pools: &[Pool], by: Option<LeaseCla
     })
 }
 
-/// Parses a row; `None` for an invalid agent name, which `doctor` reports, to tick the others.
+/// Parses a row. Returns `None` for an invalid agent name, so that other agents are ticked.
 fn agent(row: &Row) -> Option<DueAgent> {
     let id = row.get(2).and_then(|id| Uuid::parse_str(id).ok()).map(MessageId);
     Some(DueAgent {

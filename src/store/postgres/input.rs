@@ -77,8 +77,8 @@ impl TaskInput for PgInput {
                     }
                 }
                 Err(_) if self.rest(words)?.bytes > 0 => Ok(InputAnswer::Waits),
-                // The input was committed but does not exist, because the supervisor has taken or
-                // refused the input.
+                // No input is stored: the supervisor has taken the input, or the server refused to
+                // add it, and only the lost answer told which.
                 Err(why) => Err(errors::unknown(pool.url(), &why).into()),
             }
         })

@@ -20,14 +20,14 @@ use super::{errors, sql, statements};
 /// Timeout of a heartbeat, short because the caller also supervises a process.
 const BEAT: Duration = Duration::from_secs(2);
 
-/// Time from the forced end of the work to the expiry of its lease.
+/// Time before the expiry of a lease at which its run or task is killed if heartbeats fail.
 const MARGIN: Duration = Duration::from_secs(15);
 
-/// Upper bound for fences, which no agent reaches. Only a manual change can write a higher or a
-/// negative fence. The function `take_lease` has an equal limit.
+/// Upper bound for fencing tokens, which no agent reaches. Only a manual change can write a higher
+/// or a negative token. The SQL function `take_lease` has an equal limit.
 pub const FENCES: i64 = 1 << 62;
 
-/// SQL condition for the row of a lease. No row matches after another process has taken over.
+/// SQL condition for the row of a lease. No row matches once another process has the lease.
 const ROW: &str = "l.agent_id = $1 AND l.subject = $2 AND l.fence = $3 AND l.anchor = $4";
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub fn boot_time() -> Duration {
 /// Takes a lease that is free, expired, or held by this machine. Returns `None` if another machine
 /// holds the lease.
 ///
-/// With the agent's lock, the next change writes the lease.
+/// If this process holds the agent's lock, the lease is written only with the next change.
 pub fn take(
     one: &Rc<AgentContext>,
     subject: Subject,
@@ -100,19 +100,18 @@ fn take_alone(
 }
 
 impl PgLease {
-    /// Remaining time until the work under this lease is forcibly ended.
+    /// Remaining time until the run or task under this lease is killed.
     fn left(&self) -> Duration {
         let kill_at = self.own.sent_at.get() + self.lasts.saturating_sub(MARGIN);
         kill_at.saturating_sub(boot_time())
     }
 
-    /// Returns a statement whose first four parameters are those of [`ROW`].
+    /// Returns a statement with the four parameters of [`ROW`]: agent, subject, fence, machine.
     fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
         let statement = Statement::new(sql);
         statement.with(self.one.id).with(&self.own.subject).with(self.own.fence).with(&self.own.anchor)
     }
 
-    /// Removes the lease from the list of this process's leases.
     fn forget(&self) {
         self.own.is_dropped.set(true);
         self.one.shared.forget_lease(&self.own);
@@ -126,8 +125,8 @@ impl Lease for PgLease {
 
     fn beat(&self) -> Beat {
         if !self.own.is_written.get() {
-            // After the lock was released, an unwritten lease is never written, and its fence may
-            // be granted to another process.
+            // After the lock was released, an unwritten lease is never written, and another process
+            // may get an equal fencing token.
             let is_pending = self.one.lock().is_some();
             return if is_pending { Beat::Unreachable { left: self.left() } } else { Beat::Lost };
         }
@@ -165,8 +164,8 @@ impl Lease for PgLease {
 }
 
 impl Drop for PgLease {
-    /// Keeps a written lease in the table, because another process of this machine may take over
-    /// the lease. An unwritten lease is never written.
+    /// Keeps the lease's row in the database, because another process of this machine may take over
+    /// the lease. If the row is not written yet, it is never written.
     fn drop(&mut self) {
         self.forget();
     }

@@ -80,7 +80,7 @@ impl Postgres {
         let pool = ConnectionPool::unread(url, patience);
         let until = Instant::now() + patience;
         loop {
-            // This check is first, because the role may only be allowed to read an existing store.
+            // The check comes first: the database role may only be allowed to read a store.
             let is_there = pool.ask_one(Statement::new("SELECT to_regclass('@.meta') IS NOT NULL"))?;
             if is_there.first().is_some_and(|row| row.is(0)) {
                 let months = Statement::new("SELECT @.make_months($1)").with(MONTHS_AHEAD);
@@ -89,7 +89,7 @@ impl Postgres {
             }
             match pool.script(SCHEMA) {
                 Ok(_) => return Ok(true),
-                // Another process has created the store concurrently, or the answer was lost.
+                // The store may exist now: another process has made it, or the answer was lost.
                 Err(RoundTripFault::Lost { .. } | RoundTripFault::Crossed(_)) if Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -135,7 +135,8 @@ impl Backend for Postgres {
         size: u64,
         default: u64,
     ) -> Result<Option<String>> {
-        // This shortcut checks no lease, and a producer may only call `deliver`.
+        // The insertion below checks no lease of this process, and is forbidden to roles that may
+        // only deliver, so the caller must insert by another method.
         if self.shared.claim.borrow().is_some() || self.shared.producer.get().is_some() {
             return Ok(None);
         }
@@ -145,7 +146,7 @@ impl Backend for Postgres {
             Err(error) if error.kind() == errors::NOT_ALLOWED => {
                 self.shared.learn_producer(error).map(|()| None)
             }
-            // The message was inserted if the conditions held and the inbox is open.
+            // Inserted if the size is permitted (column 0) and the inbox is not closed (column 1).
             came => Ok(came?.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2))),
         }
     }

@@ -13,8 +13,8 @@ use super::wire::{Connection, Row, Statement, WireFault};
 /// Format of the tables that this version of the program reads and writes.
 pub const FORMAT: &str = "1";
 
-/// Begins a transaction in which each statement sees all earlier commits, with any default of the
-/// database or role.
+/// Begins a transaction in which each statement sees all earlier commits, whatever isolation is the
+/// default of the database or role.
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// State of the transaction after a round trip.
@@ -32,7 +32,7 @@ pub struct ConnectionPool {
     patience: Duration,
     /// Open connections without a transaction.
     idle: RefCell<Vec<Connection>>,
-    /// True after the format of the tables was checked.
+    /// True after the store's format was compared with [`FORMAT`].
     is_known: Cell<bool>,
 }
 
@@ -46,7 +46,7 @@ impl ConnectionPool {
         ConnectionPool { is_known: Cell::new(true), ..ConnectionPool::new(url, patience) }
     }
 
-    /// Creates a pool with the idle connections of this pool. The new pool checks the format again.
+    /// Creates a pool with this pool's idle connections that checks the store's format again.
     pub fn afresh(&self) -> ConnectionPool {
         ConnectionPool {
             url: self.url.clone(),
@@ -104,7 +104,7 @@ impl ConnectionPool {
         self.ask_within(statements, self.patience)
     }
 
-    /// Makes a round trip of one statement under the conditions of [`ConnectionPool::ask`].
+    /// Makes one round trip of one statement, which must only read or be safe to run twice.
     pub fn ask_one(&self, statement: Statement) -> Result<Vec<Row>> {
         Ok(self.ask(&[statement])?.pop().unwrap_or_default())
     }
@@ -170,7 +170,7 @@ impl ConnectionPool {
         self.send_within(connection, statements, then, self.patience.saturating_add(waits))
     }
 
-    /// Makes a round trip with another timeout. Begins a transaction unless one is open.
+    /// Makes a round trip with this timeout. Begins a transaction unless one is open.
     pub fn send_within(
         &self,
         connection: &mut Connection,
@@ -207,7 +207,7 @@ impl ConnectionPool {
         Ok(answers)
     }
 
-    /// Makes a round trip of statements without parameters, without repetition after a loss.
+    /// Sends SQL text without parameters once, without repetition after a loss of the connection.
     pub fn script(&self, sql: &str) -> Result<Vec<Vec<Row>>, RoundTripFault> {
         let mut connection = self.take_within(self.patience)?;
         let answers = connection.script(sql, self.patience);

@@ -28,10 +28,9 @@ use super::statements::{BRIEFS, HEAD};
 use super::wire::{Row, Statement, Value};
 use super::{errors, sql};
 
-/// Maximum numbers of rows of the first page and of each later page: for a reader who may need only
-/// a few lines, and for a copy of all data. Most records are smaller than a kilobyte, the largest
-/// have a megabyte.
+/// Maximum rows of the first page and of each later page, for a reader that may need few lines.
 const LINES: [usize; 2] = [32, 512];
+/// Maximum rows of each page for a copy. Most records are below a kilobyte, some have a megabyte.
 const COPIED: [usize; 2] = [64, 64];
 
 #[derive(Debug)]
@@ -41,19 +40,19 @@ pub struct PgReadView {
     pub fence: i64,
     pub state: String,
     pub open: BTreeMap<(Plane, String), String>,
-    /// First keys of the inbox, in order. `texts` has the messages that are loaded already.
+    /// Keys of the first messages in the inbox, sorted. `texts` has the messages loaded already.
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: BTreeMap<MessageId, String>,
     pub leases: BTreeMap<String, LeaseRow>,
-    /// Archive lines that were loaded with the records, if any were.
+    /// Archive lines that were loaded with the records; `None` if they were not requested.
     past: Option<ArchiveQuery>,
 }
 
-/// Archive lines that the claim of a message needs.
+/// Archive lines that a step reads to start a run for a message.
 #[derive(Debug, Default)]
 struct ArchiveQuery {
-    /// Latest briefs with their sequence numbers, newest first.
+    /// Latest summaries by turns, with their sequence numbers, newest first.
     briefs: Vec<(i64, String)>,
     /// Kinds and texts of the archive lines about the first message in the inbox.
     ended: Vec<(String, String)>,
@@ -73,7 +72,7 @@ pub fn key(priority: &str, id: &str) -> Option<InboxKey> {
 }
 
 impl PgReadView {
-    /// Parses the rows of the function `load`. `None` if the agent does not exist.
+    /// Parses the rows of the SQL function `load`. `None` if the agent does not exist.
     pub fn read(one: &Rc<AgentContext>, rows: &[Row], with_past: bool) -> Result<Option<PgReadView>> {
         let mut seen = PgReadView {
             one: Rc::clone(one),
@@ -149,7 +148,7 @@ impl PgReadView {
         Err(errors::changed(self.one.shared.pool.url(), self.one.name.as_str()))
     }
 
-    /// Returns a text of this revision. Fails if the revision has changed.
+    /// Returns the text that a query finds for the view's revision. Error if the agent has changed.
     fn ask_text(&self, from: &str, values: impl IntoIterator<Item = Value>) -> Result<Option<String>> {
         let (rows, is_same) = self.ask(from, values)?;
         if !is_same {
@@ -158,7 +157,7 @@ impl PgReadView {
         Ok(rows.first().and_then(|row| row.text(1)))
     }
 
-    /// True if this is the id of the first message in the inbox.
+    /// True if `id` is the id of the first message in the inbox.
     fn is_first(&self, id: &str) -> bool {
         self.messages.first().is_some_and(|key| key.id.to_string() == id)
     }
@@ -187,8 +186,8 @@ impl PgReadView {
         lines.each(&self.one, &mut |row| each(row.get(1).unwrap_or_default()))
     }
 
-    /// Passes all rows of a query to `each`, as `read` parses them. Other fields: as in
-    /// [`PagedQuery`].
+    /// Parses all rows of a query with `read`, and passes the results to `each`. `sql`, `start` and
+    /// `values`: as in [`PagedQuery`].
     fn copy<T>(
         &self,
         (sql, start): (&str, &[&str]),
@@ -207,7 +206,7 @@ impl PgReadView {
 /// position.
 struct PagedQuery<'q> {
     sql: &'q str,
-    /// Position before the first row.
+    /// Position before the first row, with one text for each column of a position.
     start: &'q [&'q str],
     values: Vec<Value>,
     /// Maximum numbers of rows of the first page and of each later page.
@@ -215,7 +214,7 @@ struct PagedQuery<'q> {
 }
 
 impl PagedQuery<'_> {
-    /// Passes the rows to `each` until `each` returns false.
+    /// Passes each row of the query to `each`, until `each` returns false.
     fn each(&self, one: &AgentContext, each: &mut dyn FnMut(&Row) -> Result<bool>) -> Result<()> {
         let [mut most, later] = self.sizes;
         let mut after: Vec<Value> = self.start.iter().map(|text| (*text).into()).collect();
@@ -432,7 +431,7 @@ fn message_of(text: String, by: Option<&str>) -> String {
     sourced(text, by, |message: Message, by| message.said_by(by).ok())
 }
 
-/// Returns the text of a record with the role `by` as the source, as `said_by` sets it.
+/// Returns a record's text after `said_by` has set its sender to the database role `by`, if any.
 fn sourced<R: Record>(text: String, by: Option<&str>, said_by: impl FnOnce(R, &str) -> Option<R>) -> String {
     let sourced = by.and_then(|by| said_by(decode(Path::new(""), text.as_bytes()).ok()?, by));
     sourced.map_or(text, |sourced| String::from_utf8(encode(&sourced)).unwrap_or_default())

@@ -18,17 +18,16 @@ use super::wire::{Statement, Value};
 /// Priority of a hint in the table `inbox`.
 pub const HINT: &str = "-1";
 
-/// Value of `agent.takes` for agents whose size limit is the default on the sender's machine.
+/// Value of the column `agent.takes` if the size limit is the default of the sender's machine.
 const AS_BY_DEFAULT: i64 = -1;
 
-/// Number of keys at the head of the inbox that the function `load` returns.
+/// Number of keys at the head of the inbox that the SQL function `load` returns.
 pub const HEAD: usize = 256;
 
-/// Number of briefs that the function `load` returns: as many as a turn receives.
+/// Number of turn summaries that the SQL function `load` returns: as many as a turn receives.
 pub const BRIEFS: usize = 5;
 
-/// Loads a read view of one revision. `with_past`: with the archive lines that the claim of a
-/// message needs.
+/// Loads a view of one revision. `with_past`: with the archive lines that starting a run needs.
 pub fn load(agent: i64, with_past: bool) -> Statement {
     Statement::new("SELECT * FROM @.load($1, $2)").with(agent).with(with_past)
 }
@@ -43,9 +42,9 @@ pub fn limits(waits: u128) -> Statement {
     .with(format!("{waits}ms"))
 }
 
-/// Locks an agent. Returns the transaction's id. Later statements of the
-/// transaction see all commits of the lock's previous owner, because each statement sees earlier
-/// commits. A single statement that locks and reads would not see them.
+/// Locks an agent. Returns the transaction's id. Later statements of the transaction see all
+/// commits of the lock's previous owner, because each statement sees earlier commits. A single
+/// statement that locks and reads would not see them.
 ///
 /// `at_once`: fails immediately if the agent is locked.
 pub fn lock(agent: i64, at_once: bool) -> Statement {
@@ -56,8 +55,8 @@ pub fn lock(agent: i64, at_once: bool) -> Statement {
     .with(agent)
 }
 
-/// Returns a statement whose first four parameters are the agent and the lease for which this
-/// process acts.
+/// Returns a statement whose parameter `$1` is the agent, and whose `$2` to `$4` are the subject,
+/// the fencing token and the run of the lease `claim`; null without a lease.
 pub fn claimed(
     sql: impl Into<Cow<'static, str>>,
     agent: impl Into<Value>,
@@ -70,14 +69,14 @@ pub fn claimed(
         .with(claim.and_then(|claim| claim.run).map(|run| run.to_string()))
 }
 
-/// Inserts arrivals into the inbox of an agent if the lease `claim` is valid and the agent accepts
-/// a body of this size. `id`: if known; otherwise the name is looked up. `size`: size, and default
-/// limit of the sender's machine. `again`: `None` for the first attempt; a retry after a lost
-/// answer leaves out messages that have ended since, and `Some(true)` takes the lock of the agent
-/// for it.
+/// Inserts arrivals into the inbox of an agent if the lease `claim` is still valid, and the agent
+/// accepts a body of this size. `id`: the agent's id; `None` to look up the name. `size`: bytes of
+/// the body, and the maximum if the agent's settings have none. `again`: `None` for the first
+/// attempt. A retry after a lost answer skips messages that have ended since; with `Some(true)` it
+/// takes the agent's lock first.
 ///
-/// The row has the condition, `is_shut`, and the text of the agent's state, which the sender needs
-/// next. There is no row if the agent does not exist.
+/// Columns of the row: true if the lease and the size are valid, true if the inbox is closed, and
+/// the text of the agent's state, which the sender needs next. No row if the agent does not exist.
 pub fn arrive(
     (id, name): (Option<i64>, &AgentName),
     arrivals: &[Arrival],
@@ -102,7 +101,8 @@ pub fn arrive(
         .with(default)
 }
 
-/// Inserts arrivals as a producer, who may only call the function `deliver`.
+/// Inserts messages and hints for a database role that may only call the SQL function `deliver`.
+/// `again`: true for a retry after a lost answer.
 pub fn deliver(agent: &str, arrivals: &[Arrival], again: bool) -> Statement {
     let [priorities, ids, texts] = columns(arrivals);
     Statement::new("SELECT @.deliver($1, $2::text[]::smallint[], $3::text[]::uuid[], $4, $5)")
@@ -132,20 +132,20 @@ fn arrived(arrival: &Arrival) -> (String, String, &str) {
     }
 }
 
-/// Returns the row of the function `apply` that deletes the agent's rows in the tables of these
-/// owners.
+/// Returns a row for the SQL function `apply` that deletes the agent's rows in the tables for which
+/// `are_meant` is true.
 pub fn emptied(are_meant: impl Fn(Rows) -> bool) -> OpRow {
     let tables = TABLES.iter().filter(|table| are_meant(table.rows)).map(|table| table.name);
     row("emptied", [some(format!("{{{}}}", tables.collect::<Vec<_>>().join(",")))])
 }
 
-/// Number of columns of a row of the function `apply`.
+/// Number of columns of a row for the SQL function `apply`.
 const WIDTH: usize = 7;
 
-/// Row of the function `apply`: the name of an operation, and its operands.
+/// Row for the SQL function `apply`: the name of an operation, and its operands.
 pub type OpRow = Vec<Option<String>>;
 
-/// Returns a row of the function `apply`.
+/// Returns a row for the SQL function `apply`, with the operation's name `word`.
 pub fn row<const N: usize>(word: &str, operands: [Option<String>; N]) -> OpRow {
     let mut row = vec![Some(word.to_owned())];
     row.extend(operands);
@@ -153,17 +153,17 @@ pub fn row<const N: usize>(word: &str, operands: [Option<String>; N]) -> OpRow {
     row
 }
 
-/// Returns an operand of a row.
+/// Formats a value as an operand for the SQL function `apply`.
 pub fn some(value: impl Display) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Calls the function `apply` for rows of a change. `revision`: revision after the change.
+/// Calls the SQL function `apply` with the rows of a change. `revision`: revision after the change.
 pub fn apply(agent: i64, revision: u64, rows: Vec<OpRow>) -> Statement {
     Statement::new("SELECT @.apply($1, $2, $3)").with(agent).with(revision).with(Value::Table(rows))
 }
 
-/// Returns the row of the function `apply` for an operation.
+/// Returns the row with which the SQL function `apply` performs an operation.
 pub fn op_row(op: &Op) -> OpRow {
     match op {
         Op::Identity(text) => row("identity", [some(text)]),
@@ -206,7 +206,7 @@ pub fn op_row(op: &Op) -> OpRow {
     }
 }
 
-/// Returns the row that replaces the settings of an agent.
+/// Returns the row with which the SQL function `apply` replaces the settings of an agent.
 pub fn policy_row(settings: &Settings) -> OpRow {
     let takes = match settings.takes {
         Takes::ByDefault => some(AS_BY_DEFAULT),

@@ -19,9 +19,9 @@ pub struct Table {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rows {
     Store,
-    /// An agent, by `agent_id`. The rows are deleted when the agent's contents are replaced.
+    /// The agent `agent_id`. Its rows are deleted when its contents are replaced.
     Agent,
-    /// An agent, by `agent_id`. The rows remain when the agent's contents are replaced.
+    /// The agent `agent_id`. Its rows remain when its contents are replaced.
     Place,
 }
 
@@ -63,7 +63,7 @@ pub const FUNCTIONS: [&str; 8] =
 pub fn grant(part: DatabaseRole, role: &str) -> Vec<Statement> {
     let role = escape_identifier(role);
     let all = TABLES.map(|table| format!("@.{}", table.name)).join(",");
-    // Default privileges may let no role call a function without a grant.
+    // Functions are granted one by one: the database may not let every role call new functions.
     let functions = FUNCTIONS.map(|function| format!("@.{function}")).join(",");
     let mut statements = vec![
         format!("REVOKE ALL ON {all} FROM {role}"),

@@ -40,7 +40,8 @@ struct TxnState {
     granted: RefCell<Vec<GrantedLease>>,
     /// Leases that the next change will delete.
     returned: RefCell<Vec<Rc<OwnLease>>>,
-    /// Id of the transaction that found a free slot, which the next change takes for the run.
+    /// Id of the transaction that found a free slot, one of a limited number of concurrent turns.
+    /// The next change takes the slot for the run.
     slot: RefCell<Option<String>>,
 }
 
@@ -55,7 +56,7 @@ struct OpenPgTxn {
 struct GrantedLease {
     claimant: LeaseClaimant,
     own: Rc<OwnLease>,
-    /// Last fence of the agent before this lease was granted.
+    /// Last fencing token of the agent before this lease was granted.
     after: i64,
 }
 
@@ -86,7 +87,7 @@ impl TxnState {
             return Ok(true);
         }
         let (one, pool) = (&self.one, &self.one.shared.pool);
-        // A process that holds the lease of the run settles the run, and needs no archive lines.
+        // A process with the run's lease settles the run, and needs no archive lines for that.
         let run = sql::subject(Subject::Run);
         let settles = one.shared.leases.borrow().iter().any(|own| own.agent == one.id && own.subject == run);
         let trip = |at_once| {
@@ -97,7 +98,7 @@ impl TxnState {
             let mut connection = pool.take()?;
             let mut sent = pool.send(&mut connection, &trip(true), Then::Stay, Duration::ZERO);
             if matches!(sent, Err(RoundTripFault::Locked(_))) && !self.patience.is_zero() {
-                // Only a failed first attempt counts as waiting.
+                // Waiting begins only here: the first attempt fails at once if the lock is taken.
                 let since = Instant::now();
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
                 again.extend(trip(false));
@@ -114,7 +115,7 @@ impl TxnState {
             let loaded = answers.pop().unwrap_or_default();
             let lock = answers.pop().unwrap_or_default();
             let number = lock.first().and_then(|row| row.text(0));
-            // If the agent does not exist, the drop of the connection rolls back.
+            // If the agent does not exist, the server rolls back when the connection is dropped.
             let (Some(number), Some(seen)) = (number, PgReadView::read(one, &loaded, !settles)?) else {
                 return Err(one.gone().into());
             };
@@ -132,7 +133,6 @@ impl TxnState {
         open.map_err(|_| errors::busy(self.one.shared.pool.url()))
     }
 
-    /// Returns the leases that the next change will write.
     fn granted(&self) -> RefMut<'_, Vec<GrantedLease>> {
         let mut granted = self.granted.borrow_mut();
         granted.retain(|granted| !granted.own.is_dropped.get());
@@ -162,13 +162,13 @@ impl TxnState {
         along
     }
 
-    /// Writes a change in the open transaction, and commits. [`RoundTripFault::Lost`], and
-    /// `revision`: as for [`change::write`].
+    /// Writes a change in the open transaction, and commits. [`RoundTripFault::Lost`] if nothing
+    /// was committed. `revision`: minimum revision of the agent after the commit.
     fn finish(&self, revision: u64, rows: ChangeRows<'_>) -> Result<(), RoundTripFault> {
         let (along, pool) = (self.along(), &self.one.shared.pool);
         let busy = || errors::busy(pool.url());
         let open = self.open.take().ok_or_else(busy)?.transaction;
-        // The transaction that found a free slot was lost, so another run may have the slot now.
+        // The slot was free in a transaction that is lost, so another run may have the slot now.
         if self.slot.borrow().as_ref().is_some_and(|number| *number != open.number) {
             return Err(busy().into());
         }
@@ -189,8 +189,8 @@ impl TxnState {
         Ok(())
     }
 
-    /// Writes a change and commits, and tries again after each loss of the connection before it.
-    /// `revision`: as for [`change::write`].
+    /// Writes a change and commits. Tries again if the connection is lost before the commit.
+    /// `revision`: minimum revision of the agent after the commit.
     fn change(
         &self,
         revision: u64,
@@ -203,13 +203,12 @@ impl TxnState {
         })
     }
 
-    /// Writes a change that does not depend on the revision.
+    /// Writes a change that is valid at any revision of the agent.
     fn change_any(&self, rows: &[OpRow]) -> Result<()> {
         let all = rows.iter().cloned();
         self.change(0, &|each| all.clone().try_for_each(each), |seen| self.check_fences(seen))
     }
 
-    /// Error when the records are not at the revision `base`.
     fn check_revision(&self, base: u64, seen: &PgReadView) -> Result<()> {
         if seen.seen_at == base {
             Ok(())
@@ -227,7 +226,7 @@ impl TxnState {
     /// Error when another process has taken over a lease of this agent that this process holds, or
     /// for which this process acts.
     fn check_fences(&self, seen: &PgReadView) -> Result<()> {
-        // After a lost transaction, another process may have received a lease with such a fence.
+        // If the connection was lost since a lease was granted, another process may have its token.
         if self.granted().iter().any(|granted| granted.after != seen.fence) {
             return Err(errors::busy(self.one.shared.pool.url()));
         }
@@ -288,7 +287,7 @@ impl AgentLock for TxnState {
     fn give_back(&self, own: &Rc<OwnLease>) {
         let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(&own.subject);
         if !own.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
-            // The next change skips this lease, because it can't both write and delete the lease.
+            // The database has no row of this lease, so the next change does not write the lease.
             own.is_dropped.set(true);
         } else {
             self.returned.borrow_mut().push(Rc::clone(own));
@@ -382,7 +381,7 @@ impl RemoteTxn for PgTxn {
 }
 
 impl Drop for PgTxn {
-    /// Releases the lock. First writes pending leases and deletions of keys, unless a change did.
+    /// Releases the lock. Before that, writes granted leases and deletes old dedupe keys if needed.
     fn drop(&mut self) {
         let state = &self.state;
         let shared = Rc::clone(&state.one.shared);
@@ -392,8 +391,8 @@ impl Drop for PgTxn {
         let is_fit =
             || state.open.borrow().as_ref().is_some_and(|open| state.check_fences(&open.seen).is_ok());
         if is_pending && state.begin().unwrap_or(false) && is_fit() {
-            // After an error, the first heartbeat reports an unwritten lease as lost, and a later
-            // change deletes the old keys.
+            // Errors are ignored: the first heartbeat reports an unwritten lease as lost, and a
+            // later change deletes the old dedupe keys.
             drop(state.finish(0, &|_| Ok(())));
         }
         state.one.forgotten.set(None);

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::model::digest;
 
-/// Default port of a server.
 const PORT: u16 = 5432;
 
 /// Directory of the server's socket in the packages of most Linux distributions.
@@ -67,7 +66,6 @@ impl Host {
 /// Required level of TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tls {
-    /// TLS is not used.
     Disable,
     /// TLS is used, but no certificate is checked. Protects against eavesdroppers only.
     Require,
@@ -180,7 +178,7 @@ impl Url {
     }
 }
 
-/// Returns the host or the port. Error if it is given twice.
+/// Returns the host or port. Error if the URL has it both before the path and as a parameter.
 fn only_one<T>(what: &str, in_place: Option<T>, parameter: Option<T>) -> Result<Option<T>, String> {
     if in_place.is_some() && parameter.is_some() {
         return Err(format!("the {what} is given twice, before the path and as `{what}=`"));
@@ -262,7 +260,7 @@ fn timeout_of(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("connect_timeout is a time like 10s, between 1ms and 1h, and not `{text}`"))
 }
 
-/// Refuses names of schemas that differ with and without quotes.
+/// Refuses schema names that SQL changes unless they are quoted.
 fn check_schema(schema: &str) -> Result<(), String> {
     let begins = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';

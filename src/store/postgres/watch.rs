@@ -19,14 +19,15 @@ use super::errors::RoundTripFault;
 use super::pool::Then;
 use super::wire::{Connection, Statement};
 
-/// Lifetime of a row in milliseconds by the server's clock, and interval of renewals.
+/// Lifetime of a `watcher` row without renewal, in milliseconds by the server's clock.
 const LIFETIME_MS: u64 = 45_000;
+/// Interval at which a waiting process renews its `watcher` rows.
 const RENEWAL: Duration = Duration::from_secs(15);
 
 /// Timeout for a connection and an answer, short because the waiting process also polls its agents.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Delay of the next attempt if the server could not be reached.
+/// Delay of the next connection attempt if the server could not be reached.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// Maximum number of expired rows that one process deletes at a time.
@@ -60,8 +61,9 @@ enum ListenState {
 struct ListenConnection {
     connection: Connection,
     channel: String,
-    /// Number of agents in the request, and ids of those that exist.
+    /// Number of watched names, including those without an agent.
     named: usize,
+    /// Ids of the watched agents that exist.
     agents: Vec<String>,
     written_at: Instant,
     /// True after the arrival of a test notification from another connection of this process.
@@ -114,7 +116,7 @@ impl PgSubscription {
     ) -> Result<Box<ListenConnection>, RoundTripFault> {
         let pool = &self.shared.pool;
         let names = agents.iter().map(|name| name.as_str().to_owned()).collect::<Vec<_>>();
-        // Each waiting process deletes expired rows, so the table stays small.
+        // Each waiting process deletes expired rows of all processes, so the table stays small.
         let removed = Statement::new(format!(
             "DELETE FROM @.watcher WHERE (agent_id, channel) IN (SELECT w.agent_id, w.channel \
                FROM @.watcher w WHERE w.until < @now LIMIT {MOST_REMOVED} FOR UPDATE SKIP LOCKED)"
@@ -165,7 +167,7 @@ impl Subscription for PgSubscription {
                 | RoundTripFault::Locked(_)
                 | RoundTripFault::Crossed(_),
             ) => ListenState::Closed(Instant::now().checked_add(RETRY_DELAY)),
-            // The role may not write rows, or the server is read-only, so attempts are useless.
+            // Later attempts would fail too: the role may not write, or the server is read-only.
             Err(RoundTripFault::Refused { .. } | RoundTripFault::Other(_)) => ListenState::Unsupported,
         };
     }

@@ -99,7 +99,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Fetches a checkpoint from the database, unless this machine has its file. Returns `false` if
-    /// neither has the checkpoint. The caller must hold the lock.
+    /// neither has the checkpoint. The caller must hold the agent's lock.
     pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
         let place = self.workdir().checkpoint(checkpoint);
         if place.is_file().is_ok_and(|is_file| is_file) {
@@ -205,7 +205,7 @@ impl<'s> Agent<'s> {
             if let Some(moved) = self.peek()?.moved {
                 return Err(moved_away(self, &moved));
             }
-            // The agent was just moved back, so the next attempt may succeed.
+            // The inbox was closed, but the agent is back now, so the next try may succeed.
             if begun.elapsed() > self.store.local.patience() {
                 return Err(self.busy(begun.elapsed()));
             }
@@ -219,21 +219,20 @@ impl<'s> Agent<'s> {
         Error::damaged(place, format!("no message of {}: {}", self.name(), file.reason))
     }
 
-    /// Syncs all committed changes and empties the journal, so that a copy of the directory is
-    /// complete.
+    /// Syncs all changes and empties the journal, so that a copy of the directory is complete.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
         self.records().settle(now)
     }
 
-    /// Takes the lock of notifications, or returns `None` if it is taken. Processes that report
-    /// their own transitions share it; a process that reports the transitions of a killed process
-    /// takes it exclusively.
+    /// Takes the lock for running the hooks of transitions; `None` if it is taken. Processes that
+    /// run hooks of their own transitions share the lock; a process that runs hooks that others
+    /// have left pending takes the lock exclusively.
     pub fn lock_notifications(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         self.ready_local()?.notify_lock(sharing)
     }
 
-    /// Takes the lease of a run or a task. Returns `None` if a process has the lease that is or may
-    /// be alive.
+    /// Takes the lease of a run or a task. Returns `None` if another process that is alive, or may
+    /// be alive, has the lease.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<HeldLease>> {
         let Some(guard) = self.ready_local()?.lease(subject, now)? else { return Ok(None) };
         Ok(self.leased_or(subject, guard)?.ok())
@@ -292,8 +291,8 @@ impl<'s> Agent<'s> {
         Err(Error::refused(Error::FENCED, message).with_hint(hint))
     }
 
-    /// Adds the lease of the store to the lock of this machine. Gives the lock back if another
-    /// process has that lease.
+    /// Takes the lease in the store, in addition to `guard`, the lock of this machine. Returns
+    /// `guard` if another process has that lease.
     fn leased_or(
         &self,
         subject: Subject,
@@ -313,7 +312,7 @@ impl<'s> Agent<'s> {
         self.ready_local()?;
         match (work(), self.remote()) {
             (Err(error), Some(remote)) if error.is_not_found() => {
-                // Error if the agent is gone.
+                // This read fails with a better error if the agent was removed.
                 remote.see()?;
                 self.ready_local()?;
                 work()
@@ -336,10 +335,10 @@ impl<'s> Agent<'s> {
 }
 
 /// Data of triggers outside their records: the keys of signatures, and the uses of the last minute.
-/// They belong to this machine if the records are files; in a database all machines share them.
+/// This machine has these data if the records are files; in a database all machines share them.
 impl Agent<'_> {
-    /// Returns the key of a trigger's signatures. `None` if this clone of the state directory lacks
-    /// the key, or a stream has brought the agent into its store.
+    /// Returns the key of a trigger's signatures. `None` if the store lacks the key: clones of a
+    /// state directory and exports contain no keys.
     pub fn key_of(&self, trigger: &Trigger) -> Result<Option<Vec<u8>>> {
         let key = self.records().trigger_key(trigger.id, &trigger.secret_sha256)?;
         Ok(key.filter(|key| sha256(key) == trigger.secret_sha256))
@@ -351,7 +350,7 @@ impl Agent<'_> {
     }
 
     /// Removes every key of a trigger except that with this hash. Called once no record names the
-    /// others. A database has removed them with the commit.
+    /// other keys. A database has removed them with the commit.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         self.records().forget_trigger_keys(trigger, but)
     }

@@ -31,7 +31,7 @@ impl Agent<'_> {
 }
 
 impl Batch<'_> {
-    /// Writes a message into the batch, to be admitted with the others or read back.
+    /// Adds a message, which `read` returns and `admit` puts into the inbox.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         match self {
             Batch::Dir(dir) => dir.stage(message),

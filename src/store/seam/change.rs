@@ -29,12 +29,12 @@ pub struct AgentTxn<'a> {
     remote: Option<Box<dyn RemoteTxn>>,
     /// Time at which the command took the lock, by its clock.
     now: Time,
-    /// Revision that was read under this lock, and true if it was marked as moved.
+    /// Revision that was read last, and true if the agent was marked as moved away by then.
     base: Cell<Option<(u64, bool)>>,
     /// Operations to add to the next commit.
     along: RefCell<Vec<Op>>,
     is_wait_told: Cell<bool>,
-    /// Names in the inbox that the last snapshot left out.
+    /// Names of inbox entries that the last snapshot left out, because steps can't process them.
     left_out: RefCell<Vec<String>>,
     // The last field, so that the lock of this machine is released last.
     dir: DirTxn<'a>,
@@ -61,7 +61,7 @@ impl Agent<'_> {
         Ok(!self.records().is_interrupted()? || self.try_change(now)?.is_some())
     }
 
-    /// Takes the lock of the records under the lock of this machine, which is the same for files.
+    /// Takes the lock of the records. If these are files, their lock is `dir`, this machine's lock.
     fn hold<'a>(&'a self, dir: DirTxn<'a>, patience: Duration, now: Time) -> Result<Option<AgentTxn<'a>>> {
         let Some(remote) = self.remote() else {
             dir.finish_journal()?;
@@ -70,7 +70,7 @@ impl Agent<'_> {
         Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
     }
 
-    /// Takes the lock for `doctor`: a transaction that can't be applied stays as it is.
+    /// Takes the lock for `doctor`: an interrupted transaction stays if it can't be applied.
     pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
         if self.remote().is_some() {
             return self.change(now);
@@ -95,8 +95,8 @@ impl Agent<'_> {
     }
 }
 
-/// Maximum time after now of an admission that still counts for a dedupe key, because the clock may
-/// have been set back. The state directory has an equal limit.
+/// Maximum time by which the admission of a dedupe entry may lie in the future, because the clock
+/// may have been set back. The state directory has an equal limit.
 const AHEAD: Span = Span::from_secs(24 * 3600);
 
 impl<'a> AgentTxn<'a> {
@@ -131,7 +131,7 @@ impl<'a> AgentTxn<'a> {
         self.agent
     }
 
-    /// Returns the local part of the agent, under its lock.
+    /// Returns the lock of the agent's directory on this machine.
     pub fn local(&self) -> &DirTxn<'a> {
         &self.dir
     }
@@ -148,9 +148,9 @@ impl<'a> AgentTxn<'a> {
         self.change_along(vec![Op::TriggerKey { trigger, digest, key }]);
     }
 
-    /// Stores a checkpoint with the next commit under this lock, replacing the run's earlier
-    /// checkpoint: the run may continue on another machine. Does nothing if the records are files,
-    /// because this machine has the checkpoint's file.
+    /// Stores a checkpoint in the database with the next commit, replacing the run's earlier one,
+    /// so that the run may continue on another machine. Does nothing if the records are files,
+    /// because the checkpoint is a file already.
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
         if self.remote.is_some() {
             let parts = backend::parts(checkpoint, bytes);
@@ -158,7 +158,7 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Returns the lock in the database, if the records are there.
+    /// Returns the lock in the database, if the records are in a database.
     pub(super) fn hold(&self) -> Option<&dyn RemoteTxn> {
         self.remote.as_deref()
     }
@@ -198,8 +198,8 @@ impl<'a> AgentTxn<'a> {
         self.look_without(quarantine::all_passed_over(state), false)
     }
 
-    /// Returns the records for a step, which retries skipped entries that have changed since.
-    /// Leaves out `unmovable` too, the names that the step has tried already.
+    /// Returns the records for a step, without inbox entries that steps can't process: `unmovable`,
+    /// found by this step, and those found by earlier steps, unless these have changed since.
     pub fn look_for_step(&self, state: &State, unmovable: &[String]) -> Result<Snapshot<'_>> {
         let mut left_out = self.agent.local().passed_over(state);
         left_out.extend_from_slice(unmovable);
@@ -252,7 +252,7 @@ impl<'a> AgentTxn<'a> {
         self.note(&transaction.state);
         for delete in &transaction.deletes {
             if let Delete::Checkpoint(checkpoint) = delete {
-                // A file that stays is deleted later, with the directory of its run.
+                // An error is ignored: the file is deleted later with the directory of its run.
                 let _ = self.agent.workdir().checkpoint(*checkpoint).remove();
             }
         }
@@ -283,12 +283,12 @@ impl<'a> AgentTxn<'a> {
     fn is_outdated(&self, put: &Put) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
         let noted = match self.look_past_inbox().replaced_key(entry) {
-            // An unreadable entry is written again.
+            // A dedupe entry that can't be read counts as missing, and is replaced.
             Err(error) if error.is_of_file() => None,
             noted => noted?,
         };
-        // The database has one entry for each key, a directory one for each day. So any entry
-        // replaces an entry from a clock that ran ahead, which would block the key until that time.
+        // An entry that a wrong clock dated more than a day ahead would block its key until that
+        // day, so any other entry replaces such an entry.
         let is_possible = |entry: &DedupeEntry| entry.admitted_at <= self.now.after(AHEAD);
         Ok(noted.is_some_and(|noted| {
             noted.message_id != entry.message_id
@@ -310,8 +310,7 @@ impl<'a> AgentTxn<'a> {
     /// this machine has.
     pub fn exported(&self, is_moved: bool) -> Result<DirExport> {
         let Some(lock) = &self.remote else { return self.dir.exported(is_moved) };
-        // A moved agent in a database accepts no arrivals, so no list of earlier arrivals is
-        // needed.
+        // A database accepts no arrivals for a moved agent, so no list of arrivals is needed.
         export::with_records(self.dir.export_local_files()?, self.agent.source(), &*lock.now()?)
     }
 
@@ -322,8 +321,9 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Deletes an agent that is marked as moved, with its local directory. `heir`: the agent under
-    /// its new name, which gets the files that no stream carries. Returns the names of inbox files
-    /// that are in no stream; a database has none, because arrivals check the mark.
+    /// its new name, which gets the files that an export does not have. Returns the names of inbox
+    /// files that no export has; a database has none, because it refuses arrivals for a moved
+    /// agent.
     pub fn delete(&self, heir: Option<&Agent<'_>>) -> Result<Vec<String>> {
         let Some(lock) = &self.remote else { return self.dir.delete(heir.map(Agent::local)) };
         if let Some(heir) = heir {
@@ -340,8 +340,8 @@ impl<'a> AgentTxn<'a> {
         self.records().quarantine(file, reason)
     }
 
-    /// Removes a bounded number of expired directories of this machine, if a sweep is due. Called
-    /// by a step that leaves the agent idle and holds the lease.
+    /// Removes a bounded number of expired run and task directories of this machine, about once a
+    /// day. Called by a step that leaves the agent idle and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
         self.dir.sweep_some(retention, now, || {
             let view = self.records().now()?;
@@ -350,8 +350,7 @@ impl<'a> AgentTxn<'a> {
         })
     }
 
-    /// Syncs all committed changes and empties the journal, so that a copy of the directory is
-    /// complete.
+    /// Syncs all changes and empties the journal, so that a copy of the directory is complete.
     pub fn empty_journal(&self) -> Result<()> {
         self.records().settle()
     }

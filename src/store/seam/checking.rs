@@ -10,7 +10,7 @@ use super::agent::Agent;
 use super::change::AgentTxn;
 use super::export;
 
-/// Records of an agent as files. Dropping this removes the files.
+/// Temporary files with an agent's records. Dropping this value removes the files.
 pub struct AsFiles<'a> {
     of: &'a Agent<'a>,
     dir: dir::DirImport<'a>,
@@ -26,8 +26,8 @@ impl<'a> AgentTxn<'a> {
 }
 
 impl<'a> Agent<'a> {
-    /// Writes the records as files, without the lock of the records, which a read-only server does
-    /// not grant.
+    /// Writes the records as files; `None` if they are files already. Does not lock the records,
+    /// because a read-only server grants no lock.
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(remote) = self.remote() else { return Ok(None) };
         let lock = self.ready_local()?.lock(now)?;

@@ -52,19 +52,19 @@ impl Collected {
 pub struct Expired {
     retention: Retention,
     now: Time,
-    /// Revision that was read.
+    /// Revision at which the history was searched.
     seen_at: u64,
     months: Vec<ExpiredMonth>,
 }
 
-/// Month past its retention period.
+/// Month of history past its retention period.
 #[derive(Debug, Default)]
 pub struct ExpiredMonth {
     name: String,
-    /// Total length of its lines, in bytes.
+    /// Total length of the month's lines of history, in bytes.
     bytes: u64,
     about: Subjects,
-    /// Messages that ended in this month and have no line of kind [`ENDED`] yet.
+    /// Messages that ended in this month and have no archive line of kind [`ENDED`] yet.
     unreported: Vec<MessageId>,
 }
 
@@ -72,7 +72,7 @@ pub struct ExpiredMonth {
 /// such an id.
 #[derive(Debug, Default)]
 struct Subjects {
-    /// Ids of the messages that ended in the month.
+    /// Ids of the messages that ended in the month of these lines.
     ended: BTreeSet<MessageId>,
     runs: HashSet<Uuid>,
 }
@@ -91,8 +91,8 @@ impl Subjects {
 }
 
 impl ExpiredMonth {
-    /// Returns the operations that delete the month. They keep the ids of its ended messages,
-    /// because a message that comes back must not run again.
+    /// Returns the operations that delete the month's history. They keep the ids of messages that
+    /// ended in it, because a message that comes back must not run again.
     fn removed(&self, seen_at: u64) -> Option<Vec<Op>> {
         let (from, until) = months::begins_at(&self.name).zip(months::over_at(&self.name))?;
         let stays = |id: &MessageId| {
@@ -135,7 +135,7 @@ impl AgentTxn<'_> {
         let seen = self.look_past_inbox();
         leave_needed(months, &seen, state)?;
         if state.revision != *seen_at {
-            // Another `gc` may have deleted the same months meanwhile.
+            // Another `gc` may have archived these ids meanwhile, and no id needs two lines.
             for month in months.iter_mut() {
                 month.unreported = unreported(seen.view()?, &month.about)?;
             }
@@ -156,7 +156,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     let place = seen.archive::<Message>();
     let decoded = |line: &str| decode_at::<Message>(&place, 0, line.as_bytes());
     let is_dead = |line: &str| -> Result<Option<Message>> {
-        // The search in the text saves most lines the parsing.
+        // Most lines lack this text, and then need no parsing.
         let message = line.contains("\"dead_letter\":true").then(|| decoded(line)).transpose()?;
         Ok(message.filter(|message| message.settlement.as_ref().is_some_and(|end| end.dead_letter)))
     };
@@ -196,7 +196,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     Ok(found.into_values().collect())
 }
 
-/// Returns the ended messages that have no line of kind [`ENDED`] yet.
+/// Returns the ended messages that have no archive line of kind [`ENDED`] yet.
 fn unreported(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     let mut unreported = about.ended.clone();
     let ids: Vec<String> = unreported.iter().map(MessageId::to_string).collect();
@@ -211,7 +211,7 @@ fn unreported(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     Ok(unreported.into_iter().collect())
 }
 
-/// Leaves out the months whose ids an open record contains.
+/// Removes the months that must not be deleted, because an open record contains one of their ids.
 fn leave_needed(months: &mut Vec<ExpiredMonth>, seen: &Snapshot<'_>, state: &State) -> Result<()> {
     if months.is_empty() {
         return Ok(());

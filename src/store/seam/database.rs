@@ -40,7 +40,7 @@ mod built {
         Postgres::init(parsed(url)?, patience.max(ANSWERS))
     }
 
-    /// Gives a role of the database these permissions on the store at a URL.
+    /// Gives the database role `role` the permissions of `part` on the store at a URL.
     pub fn grant(url: &str, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
         Postgres::grant(parsed(url)?, patience.max(ANSWERS), part, role)
     }

@@ -58,7 +58,7 @@ pub fn with_records(
             Op::Ended { kind, id: _, at, text } => {
                 put(&layout::archive(at, kind), text.as_bytes(), seconds(at))
             }
-            // This machine may have the file already.
+            // A checkpoint file of this machine is among the exported local files already.
             Op::Saved { checkpoint, part: _, bytes } => {
                 let path = layout::checkpoint(checkpoint);
                 if has.contains(Path::new(&path)) {
@@ -67,7 +67,6 @@ pub fn with_records(
                 put(&path, &bytes, minted_at(checkpoint.run_id.0).map_or(made_at, seconds))
             }
             Op::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes(), seconds(at)),
-            // These operations are changes, and make no part of an agent.
             Op::Closed { .. }
             | Op::Taken(_)
             | Op::Heard(_)

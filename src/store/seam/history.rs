@@ -83,7 +83,7 @@ impl Snapshot<'_> {
     pub fn runs(&self, count: usize) -> Result<(Vec<Run>, bool)> {
         let mut found = BTreeMap::new();
         self.ended(|run: Run| {
-            // The newest line of a run comes first.
+            // The newest line of a run comes first, so older ones are ignored.
             found.entry(run.id).or_insert(run);
             found.len() <= count
         })?;
@@ -114,7 +114,7 @@ impl Snapshot<'_> {
         Ok(ids)
     }
 
-    /// Returns the last briefs, newest first.
+    /// Returns the last summaries of turns, newest first.
     pub fn briefs(&self, count: usize) -> Result<Vec<Brief>> {
         let mut briefs = Vec::new();
         if count > 0 {

@@ -1,6 +1,6 @@
-//! Import of agents from a stream: each is staged as files on this machine, and checked before it
-//! appears. For a database the records then appear by one change, and the other files become the
-//! local agent directory.
+//! Import of agents from an export stream: each is staged as files on this machine, and checked
+//! before it appears. For a database the records then appear by one change, and the other files
+//! become the local agent directory.
 
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
@@ -28,8 +28,8 @@ impl Store {
         }
     }
 
-    /// Begins to stage an agent from a stream in which the agent is named `former`. Refuses the
-    /// name of an agent that exists and was not moved away.
+    /// Begins an import: creates a hidden directory for an agent whose name in the stream is
+    /// `former`. Refuses the name of an agent that exists and was not moved away.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<AgentImport<'s>> {
         self.refuse_taken(name)?;
         self.sweep_local_dirs();
@@ -74,7 +74,8 @@ impl<'s> AgentImport<'s> {
         if !locked.any_state()?.moved.is_some_and(|moved| moved.frees_name()) {
             return Err(agent_exists(name));
         }
-        // A moved agent accepts no arrivals, so none is lost by the replacement.
+        // From the change below on, records may name the prepared local directory, even if the
+        // answer is lost. No arrivals are lost, because a moved agent accepts none.
         self.dir.may_be_named(true);
         locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
         self.local_agent().move_in(&prepared)?;
@@ -82,7 +83,7 @@ impl<'s> AgentImport<'s> {
     }
 
     /// Turns the staged files into the local agent directory that the records name, and creates the
-    /// agent in the database. Returns the directory if the agent's name is taken.
+    /// agent in the database. Returns the local directory if the agent's name is taken.
     fn create(&mut self, now: Time) -> Result<Option<PreparedDir>> {
         let prepared = self.dir.prepare(now)?;
         self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
@@ -97,13 +98,13 @@ impl<'s> AgentImport<'s> {
         Ok(Some(prepared))
     }
 
-    /// Returns the final local agent directory.
+    /// Returns the agent's directory at its final path, to which the staged files are moved.
     fn local_agent(&self) -> dir::DirAgent<'s> {
         self.store.local.local_agent(self.agent.name())
     }
 }
 
-/// Calls `each` with all operations that make an agent from files.
+/// Calls `each` with all operations that create the agent from its staged files.
 fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'_>) -> Result<()> {
     let source = agent.source();
     let view = source.records.glimpse()?;

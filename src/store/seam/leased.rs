@@ -17,13 +17,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct HeldLease {
     /// Lease in the store that has the records.
     lease: Box<dyn Lease>,
-    /// Local lock, released after the lease, so that its next owner finds the lease free.
+    /// Local lock, released after the lease, so that the lock's next owner finds the lease free.
     guard: LockGuard,
-    /// True if another process of this machine shares the lock, and takes the lease over.
+    /// True if another process of this machine shares the local lock, and releases the lease later.
     is_shared: Cell<bool>,
-    /// Interval of beats, which renew the lease.
+    /// Interval of heartbeats, which renew the lease.
     every: Duration,
-    /// True if the work continues while the store can't be reached, without a limit of time.
+    /// True if the run or task continues without a time limit while the store can't be reached.
     outlasts: Cell<bool>,
     pulse: RefCell<Pulse>,
 }
@@ -37,9 +37,9 @@ struct Pulse {
 }
 
 impl HeldLease {
-    /// Starts the beats. `lasts`: duration of the lease without a beat.
+    /// Starts the heartbeats. `lasts`: time after which the lease expires without a heartbeat.
     pub(super) fn new(guard: LockGuard, lease: Box<dyn Lease>, lasts: Duration) -> HeldLease {
-        // The lease survives if one beat in six succeeds.
+        // The lease survives if one heartbeat in six succeeds.
         let every = lasts / 6;
         let pulse = RefCell::new(Pulse { next: Instant::now() + every, until: None, is_lost: false });
         HeldLease { lease, guard, is_shared: Cell::new(false), every, outlasts: Cell::new(false), pulse }
@@ -50,8 +50,8 @@ impl HeldLease {
         self.lease.fence()
     }
 
-    /// Keeps the lease alive, if a beat is due. Returns false if this process has lost the lease:
-    /// its work must end and does not count.
+    /// Renews the lease by a heartbeat, if one is due. Returns false if this process has lost the
+    /// lease: its run or task must end, and the result does not count.
     pub fn beat(&self) -> bool {
         let mut pulse = self.pulse.borrow_mut();
         let now = Instant::now();
@@ -72,13 +72,13 @@ impl HeldLease {
         !pulse.is_lost
     }
 
-    /// Lets the work continue while the store can't be reached, even if another machine may begin.
-    /// The store refuses the result if another machine has taken over the lease.
+    /// Lets the run or task continue while the store can't be reached, even if another machine may
+    /// take over the lease. The store then refuses the result.
     pub fn outlast(&self) {
         self.outlasts.set(true);
     }
 
-    /// Error if this process has lost the lease of the work.
+    /// Error if this process has lost the lease of the run or task.
     pub fn refuse_lost(&self, what: &str) -> Result<()> {
         if !self.pulse.borrow().is_lost {
             return Ok(());

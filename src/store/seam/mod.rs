@@ -86,7 +86,7 @@ impl Store {
         Ok(Store { local, remote: Some(remote) })
     }
 
-    /// Sets the duration of leases without a beat. The default is 60 s.
+    /// Sets the time after which a lease expires without a heartbeat. The default is 60 s.
     #[cfg(test)]
     pub fn with_lease(self, lasts: crate::model::time::Span) -> Store {
         Store { local: self.local.with_lease(lasts), ..self }
@@ -186,7 +186,7 @@ impl Store {
     /// Returns the agent of this name. Error if no such agent exists.
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
         let Some(records) = self.backend().agent(name)? else {
-            // The error is the same if the names of the other agents can't be listed.
+            // Without a list of other agents, the error is still that this one does not exist.
             let known = self.agents().ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
@@ -223,13 +223,12 @@ impl Store {
             agent.discard(&prepared)?;
             return Err(agent_exists(name));
         }
-        // The agent exists now. If the move fails, the next command that needs the directory
-        // repeats it.
+        // If the move fails, the next command that needs the directory moves it.
         let _ = agent.move_in(&prepared);
         Ok(())
     }
 
-    /// Removes the local agent directories that killed commands have prepared. Files need none.
+    /// Removes the unused local agent directories of killed commands, if records are in a database.
     fn sweep_local_dirs(&self) {
         for left in self.unused_local_dirs().unwrap_or_default() {
             // A directory that can't be removed blocks no command.
@@ -237,7 +236,7 @@ impl Store {
         }
     }
 
-    /// Returns the prepared directories that no records name, because the command was killed first.
+    /// Returns local agent directories of killed commands that no agent's records name.
     fn unused_local_dirs(&self) -> Result<Vec<CapPath>> {
         let Some(remote) = &self.remote else { return Ok(Vec::new()) };
         let mut unused = self.local.unused_local_dirs()?;
@@ -274,7 +273,7 @@ impl Store {
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let mut found = None;
         for (name, identity) in self.backend().had_name(former)? {
-            // An agent that can't be read is skipped.
+            // An identity that can't be read counts as one without former names.
             let identity = decode::<Identity>(Path::new(layout::IDENTITY), identity.as_bytes());
             let had = identity.map(|identity| identity.former_names).unwrap_or_default();
             let until = had.iter().filter(|had| had.name == *former).map(|had| had.until).max();

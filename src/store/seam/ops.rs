@@ -23,7 +23,7 @@ fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// Returns the text of a record, equal to its file.
+/// Returns the text of a record: the content of its file in a state directory.
 pub fn text<T: Record>(record: &T) -> String {
     into_text(encode(record))
 }
@@ -92,7 +92,7 @@ pub fn delete(delete: Delete) -> Op {
         Delete::Task(id) => closed::<Task>(id),
         Delete::Trigger(id) => closed::<Trigger>(id),
         Delete::Outgoing(id) => closed::<Message>(id),
-        // Only the newest checkpoint of a run is named in a record, so all can be removed.
+        // Records name only the newest checkpoint of a run, so older ones are deleted with it.
         Delete::Checkpoint(checkpoint) => Op::Unsaved(checkpoint),
     }
 }

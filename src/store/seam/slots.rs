@@ -9,13 +9,13 @@ use super::super::backend::InSlot;
 use super::super::dir::{LockGuard, Occupant, Subject};
 use super::Store;
 
-/// Slot of a turn. Dropping this, or the end of the run's lease in a database, releases the slot.
+/// Slot of a turn. Free when this value is dropped, or when the run's lease in a database ends.
 #[derive(Debug)]
 pub struct Slot(#[expect(dead_code, reason = "it is held, and not asked for anything")] Option<LockGuard>);
 
 impl Store {
-    /// Takes one of `slots` slots for an agent whose lock this process has; in a database, with its
-    /// next change. Returns `None` if all are in use.
+    /// Takes one of `slots` slots for a turn of an agent whose lock this process has; in a
+    /// database, with the agent's next change. Returns `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Slot>> {
         let Some(remote) = &self.remote else {
             return Ok(self.local.take_slot(slots, agent, now)?.map(|guard| Slot(Some(guard))));
@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// Returns the agents that have the slots. For files, a free slot gives its last agent.
+    /// Returns the agents that have the slots. Without a database, a free slot has its last agent.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
         let Some(remote) = &self.remote else { return self.local.slot_holders(slots) };
         let found = remote.slots(None).unwrap_or_default();

@@ -57,7 +57,7 @@ impl<'a> Source<'a> {
 /// Names in the inbox that a snapshot leaves out.
 #[derive(Debug, Clone)]
 pub enum LeftOut {
-    /// Only these names.
+    /// Only the messages, hints and other files with these names.
     Names(Vec<String>),
     All,
 }
@@ -86,8 +86,7 @@ impl<'a> Snapshot<'a> {
         self.without(quarantine::all_passed_over(state))
     }
 
-    /// Leaves out the skipped entries of the inbox that have not changed since, for a step, which
-    /// retries the others.
+    /// Leaves out the inbox entries that steps skip, except changed ones, which a step tries again.
     pub fn without_unchanged(self, state: &State) -> Snapshot<'a> {
         let names = self.records.local.passed_over(state);
         self.without(names)
@@ -248,7 +247,7 @@ impl Snapshot<'_> {
 
     /// Returns the last message of priority `interject`.
     pub fn last_interject(&self) -> Result<Option<MessageId>> {
-        // Interjections come first in processing order.
+        // The inbox lists interjections first, so a short beginning usually has them all.
         let mut most = 64;
         loop {
             let keys = self.first_keys(most)?;
@@ -269,8 +268,7 @@ impl Snapshot<'_> {
         Ok(keys.len() == LOOKED_AT || keys.last().is_some_and(|key| key.priority == Priority::Background))
     }
 
-    /// Returns the creation time of the oldest message or hint in the inbox, according to the
-    /// names.
+    /// Returns the creation time of the oldest message or hint in the inbox, as their ids have it.
     pub fn waits_since(&self) -> Result<Option<Time>> {
         match &self.left_out {
             LeftOut::Names(names) if names.is_empty() => self.view()?.waits_since(),
@@ -299,8 +297,8 @@ impl Snapshot<'_> {
         Ok(is_settled)
     }
 
-    /// Returns the entry of a dedupe key, if a message was admitted under the key within the
-    /// window. `revision`: that of the agent. Without the lock an entry may be missed.
+    /// Returns the entry of a dedupe key, if a message was admitted under the key within `length`
+    /// of `now`. `revision`: the agent's revision. Without the lock an entry may be missed.
     pub fn admitted_under(
         &self,
         key: &str,
@@ -325,8 +323,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// Queries on files that other programs and people have put into the inbox. Other stores have no
-/// such files.
+/// Queries on files that other programs and people have put into the inbox of a state directory.
 impl Snapshot<'_> {
     /// Returns the dropped files, in the order in which a step claims them.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
@@ -341,8 +338,7 @@ impl Snapshot<'_> {
         submissions::dropped_at(&self.records.local.dir, file)
     }
 
-    /// Reads a submission: its content, or the reason why it is malformed. `None` if the file is
-    /// gone.
+    /// Reads a submitted file: its content, or why it is malformed. `None` if the file is gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
         submissions::read(&self.records.local.dir, file)
     }
@@ -368,7 +364,7 @@ impl Snapshot<'_> {
         Ok(quarantine::passed_over(state).is_empty() && submissions::nothing_rejected(&self.files())?)
     }
 
-    /// Reads a rejected file again, as a step would read a submission.
+    /// Checks a rejected file again, as a step checks a newly submitted file.
     pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
         submissions::read_rejected(&self.files(), file)
     }

@@ -12,10 +12,10 @@ use super::super::backend::{AgentRecords, EachOp, Op, ReadView};
 use super::super::dir::{self, layout};
 use super::ops;
 
-/// Local part of an agent, and its records in files or another store.
+/// Local directory of an agent, and its records, which are in files or another store.
 #[derive(Debug)]
 pub struct RecordSource<'s> {
-    /// Directory on this machine, which has the records if they are files.
+    /// Directory on this machine. Its files include the records, unless another store has them.
     pub local: dir::DirAgent<'s>,
     /// Records: the files of `local`, or those of another store.
     pub records: Rc<dyn AgentRecords + 's>,
@@ -39,7 +39,7 @@ impl<'s> RecordSource<'s> {
         self.local.decoded_state(&self.place(layout::STATE), text.as_bytes())
     }
 
-    /// Calls `each` with all operations that make the agent as in a view.
+    /// Calls `each` with operations that create an agent with the contents of a view.
     pub fn copy(&self, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
         let text = view.state()?;
         let state = self.state(&text)?;

@@ -16,8 +16,8 @@ use super::super::dir;
 use super::{Agent, Store};
 
 /// Maximum pause between two reads if changes are notified. On a network file system the writes of
-/// other machines raise no event, and a store may not notify a change that had begun before the
-/// request.
+/// other machines raise no event, and a store may not notify a change that was in progress when the
+/// subscription began.
 const TOLD: Duration = Duration::from_secs(5);
 
 /// Pause between two reads without notifications.
@@ -31,16 +31,17 @@ const ARRIVALS: Duration = Duration::from_secs(1);
 const MOST: usize = 16;
 
 /// Waits for a change of the records of some agents. No change after `follow` is missed, so the
-/// caller reads the records after that.
+/// caller reads the records after `follow`.
 #[derive(Default)]
 pub struct RecordWatch {
     /// Watch on files; `None` until a file is followed.
     files: Option<dir::DirWatch>,
-    /// Followed agents whose records are in another store, at most one more than [`MOST`].
+    /// Followed agents with records in another store; at most `MOST + 1`, which shows that they are
+    /// too many for a subscription.
     remote: Vec<AgentName>,
     /// Subscription to the agents; `None` if they are too many, or none.
     subscription: Option<Box<dyn Subscription>>,
-    /// True if the caller also waits for arrivals of these agents.
+    /// True if the caller also waits for arrivals in the inboxes of the followed agents.
     for_arrivals: bool,
     /// True if the caller has waited. A command whose first read succeeds needs no subscription.
     has_waited: bool,
@@ -51,13 +52,13 @@ impl RecordWatch {
         RecordWatch::default()
     }
 
-    /// Returns a watch for a caller that will certainly wait.
+    /// Returns a watch that subscribes at its first use, for a caller that will certainly wait.
     pub fn for_long() -> RecordWatch {
         RecordWatch { has_waited: true, ..RecordWatch::default() }
     }
 
-    /// Adds an agent's records and inbox. Called before each read of them, because the inbox may
-    /// have been exchanged for another directory.
+    /// Watches an agent's records and inbox. Called before each read of either, because a step may
+    /// have replaced the inbox by another directory.
     pub fn follow(&mut self, agent: &Agent<'_>) {
         if agent.remote().is_some() {
             self.listen(agent.store(), agent.name(), true);
@@ -66,8 +67,8 @@ impl RecordWatch {
         }
     }
 
-    /// Adds an agent's records alone, for a caller that does not wait for arrivals. Called before
-    /// each read, too.
+    /// Watches an agent's records alone, for a caller that does not wait for arrivals. Called
+    /// before each read of the records.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
         if agent.remote().is_some() {
             self.listen(agent.store(), agent.name(), false);
@@ -76,8 +77,8 @@ impl RecordWatch {
         }
     }
 
-    /// Adds the output of a run or a task. Called before each read, because the directory of a new
-    /// run is made later.
+    /// Watches the output of a run or a task. Called before each read, because the directory of a
+    /// new run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
         self.files().follow_output(of);
     }
@@ -124,7 +125,7 @@ impl RecordWatch {
     /// True if a record or file has changed since the last call. The caller then reads all that it
     /// needs.
     pub fn has_news(&mut self) -> bool {
-        // Both are called, so that neither reports the change again.
+        // Both functions are called, because each reports a change only once.
         let (of_files, of_store) = (self.have_files_news(), self.has_store_news());
         of_files || of_store
     }
@@ -154,8 +155,9 @@ impl RecordWatch {
     pub fn wait(&mut self, left: Option<Duration>) {
         self.has_waited = true;
         let begun = Instant::now();
-        // A short first wait shows if the store sends notifications. The read after it also finds
-        // changes that had begun before the subscription, for which no notification comes.
+        // The wait is short until a test notification has arrived. The read after that notification
+        // also finds changes that were in progress when the subscription began, for which no
+        // notification comes.
         let most = self.most();
         let mut wait = left.map_or(most, |left| left.min(most));
         let mut is_written = false;
@@ -164,8 +166,8 @@ impl RecordWatch {
                 return;
             }
             if self.have_files_news() {
-                // A read may send a request to a remote store. Output may grow constantly, so files
-                // don't wake this call again.
+                // Files may change constantly, and each return of `wait` may cause a request to a
+                // remote store, so after a first change `wait` ignores files.
                 is_written = true;
                 wait = wait.min(if self.remote.is_empty() { Duration::ZERO } else { UNTOLD });
             }
@@ -207,7 +209,7 @@ mod tests {
         std::fs::read(&file).unwrap();
         watch.wait(Some(Duration::from_millis(50)));
         assert!(start.elapsed() >= Duration::from_millis(50));
-        // On a busy machine a single wait may take long, so one short wait of many is enough.
+        // A busy machine may delay any wait, so one of 20 that ends early is enough.
         let is_seen = |_| {
             let before = Instant::now();
             std::fs::rename(&file, dir.path().join("other")).unwrap();
@@ -225,7 +227,7 @@ mod tests {
         watch.wait(None);
         assert!(start.elapsed() >= UNTOLD);
     }
-    /// Subscription that is sure, and has one notification or none.
+    /// Subscription that is sure to report changes. The field is true until a notification is read.
     #[derive(Debug)]
     struct Tells(bool);
 
@@ -260,7 +262,7 @@ mod tests {
             watch.wait(None);
             begun.elapsed()
         };
-        // On a busy machine a single wait may take long, so one short wait of many is enough.
+        // A busy machine may delay any wait, so one of 20 that ends early is enough.
         assert!((0..20).any(|_| (UNTOLD..TOLD).contains(&took(false))), "output is heard of");
         assert!(took(false) >= UNTOLD);
         assert!((0..20).any(|_| took(true) < UNTOLD), "a change ends the wait at once");

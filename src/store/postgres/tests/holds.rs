@@ -1,4 +1,4 @@
-//! Tests of the lock and of the changes under it.
+//! Tests of an agent's lock, and of changes by the holder of the lock.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

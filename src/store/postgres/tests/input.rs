@@ -27,7 +27,7 @@ fn words(number: u128) -> Uuid {
     Uuid::from_u128(number)
 }
 
-/// Takes all parts after the number `written`. Returns their bytes and the last number.
+/// Takes all parts of the input with numbers above `written`. Returns their bytes and last number.
 fn heard(input: &dyn TaskInput, mut written: i64) -> (Vec<u8>, i64) {
     let mut all = Vec::new();
     loop {
@@ -58,8 +58,8 @@ fn it_is_heard_in_order_and_once() {
     drop(mine);
     let rest = theirs.rest(words(1)).unwrap();
     assert!(rest.bytes == long.len() && !rest.is_refused && rest.is_heard);
-    // Until the supervisor confirms a number, it gets the same parts again, and the sender can't
-    // take them back.
+    // Until the supervisor confirms parts of the input by number, the supervisor gets these parts
+    // again, and the sender can't take them back.
     let first = ours.next_parts(0).unwrap();
     assert_eq!(ours.next_parts(0).unwrap(), first);
     assert_eq!(theirs.take_back(words(2)).unwrap(), 0);
@@ -80,7 +80,7 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     let input = agent.task_input(TASK).unwrap().unwrap();
     let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap().unwrap();
     assert_eq!(other.append(words(1), b"x").unwrap(), InputAnswer::Nobody);
-    // The limit for waiting bytes is exact.
+    // Input of one byte below the limit is accepted, and then one byte, but not two.
     let much = vec![0; WAITING - 1];
     assert_eq!(input.append(words(1), &much).unwrap(), InputAnswer::Waits);
     assert_eq!(input.append(words(2), b"12").unwrap(), InputAnswer::Full);
@@ -90,7 +90,7 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
     input.refuse().unwrap();
     assert!(input.rest(words(1)).unwrap().is_refused && input.next_parts(0).unwrap().is_empty());
     assert_eq!((input.take_back(words(1)).unwrap(), input.take_back(words(3)).unwrap()), (much.len(), 1));
-    // Parts that are taken when the task ends count as delivered; the others can be taken back.
+    // When the task ends, parts that its supervisor has taken count; others can be taken back.
     let parts = vec![1; SAID * (MOST_PARTS + 2)];
     input.append(words(5), &parts).unwrap();
     assert_eq!(input.next_parts(0).unwrap().len(), MOST_PARTS);
@@ -116,8 +116,7 @@ fn nobody_hears_it_without_a_supervisor() {
     assert_eq!(input.append(words(2), b"x").unwrap(), InputAnswer::Nobody);
     lease.release().unwrap();
     assert_eq!(input.append(words(3), b"x").unwrap(), InputAnswer::Nobody);
-    // The sender was killed, so the end of another task deletes its parts after the retention
-    // period.
+    // Input of a killed sender is deleted at the end of another task after its retention period.
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     assert_eq!(fresh.count("task_input"), 1);
     fresh.run("UPDATE @.task_input SET at = at - 3600001");

@@ -1,4 +1,4 @@
-//! Tests of leases and fences.
+//! Tests of leases and their fencing tokens.
 
 use super::super::super::backend::{Beat, Claim, Lease, LeaseClaimant};
 use super::super::super::dir::Subject;
@@ -50,7 +50,7 @@ fn a_lease_that_runs_out_is_taken_over_and_its_owner_is_fenced() {
     let lease = mine.lease(Subject::Run, &|| Ok(claimant("one", short))).unwrap().expect("free");
     assert!(lease_of(&theirs, "two").is_none());
     std::thread::sleep(Duration::from_millis(250));
-    // The lease has expired, but no other machine has taken it over.
+    // No other machine has taken over the expired lease, so a heartbeat renews it.
     assert_eq!(lease.beat(), Beat::Held { revision: 1 });
     hold(&mine).commit(1, &[state(2)]).unwrap();
     std::thread::sleep(Duration::from_millis(250));
@@ -111,7 +111,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
     needs!("postgresql");
     let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lease = lease_of(&mine, "one").expect("free");
-    // A lease remains if there is no lock, or if the change fails.
+    // Without the agent's lock, or if the next change fails, the following calls delete no lease.
     lease.release_along();
     hold(&mine).commit(1, &[state(2)]).unwrap();
     let lock = hold(&mine);
@@ -124,7 +124,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
     lock.commit(2, &[state(3)]).unwrap();
     assert_eq!(fresh.count("lease"), 0);
     let taken = lease_of(&theirs, "two").expect("given back");
-    // The old lease deletes no row of the new one, and the process that returned it is not fenced.
+    // A second release of the old lease must neither delete the new lease nor refuse later changes.
     lease.release().unwrap();
     assert_eq!((fresh.count("lease"), taken.beat()), (1, Beat::Held { revision: 3 }));
     lock.commit(3, &[state(4)]).unwrap();
@@ -182,15 +182,14 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
         (mine.version(), fresh.count("inbox"), fresh.count("agent")),
         (Some(StoreVersion::Remote(2)), 1, 2)
     );
-    // The lease restricts no change of other agents, and its new owner can change this agent.
+    // The lost lease on `a` restricts no change of `b`, and the new owner can change `a`.
     another.arrive(&[message(3)]).unwrap();
     hold(&theirs).commit(2, &[state(3)]).unwrap();
     taken.release().unwrap();
     assert!(mine.is_fenced().unwrap(), "a lease that was given back is nobody's");
 }
 
-/// After a failover to a server that lost the last leases, fences that were granted are granted
-/// again.
+/// After a failover that loses leases, leases of two machines may have equal fencing tokens.
 #[test]
 fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     needs!("postgresql");
@@ -202,7 +201,7 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
     assert_eq!(lease.beat(), Beat::Lost);
     let error = hold(&agent).commit(1, &[state(2)]).unwrap_err();
     assert_eq!(error.kind(), "fenced");
-    // A command of this machine's run has this fence, but the state does not contain its run id.
+    // A command with the fencing token of the lease is refused, because the state lacks its run id.
     let run = "run_00000000000070008000000000000001".parse().ok();
     command.claim(Claim { agent: name("a"), subject: Subject::Run, fence: lease.fence().unwrap(), run });
     let mine = agent_of(&command, "a");
@@ -231,7 +230,7 @@ fn a_number_that_nobody_gives_is_damage() {
     }
 }
 
-/// External systems may remember the highest fence that a turn has passed to them.
+/// Tokens keep rising, because external systems may remember the highest one that they received.
 #[test]
 fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     needs!("postgresql");
@@ -245,7 +244,7 @@ fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
     };
     create(&store, "a");
     assert_eq!([lease("a"), lease("a"), lease("a")], [1, 2, 3]);
-    // Renaming creates the new agent while the old one still exists.
+    // The old agent is closed as by a renaming, which then creates the new agent.
     hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::Shut(true)]).unwrap();
     create(&store, "b");
     assert_eq!([lease("b"), lease("b")], [4, 5]);

@@ -1,6 +1,6 @@
-//! Tests that a broken connection loses no change and repeats none: each scenario runs once for
-//! each of its round trips, and the connection breaks before or after the server gets that round
-//! trip.
+//! Tests that a broken connection loses no change and repeats none: each scenario runs
+//! twice for each of its round trips. The connection breaks before the server gets the round trip,
+//! and after.
 
 use super::super::super::backend::input::InputAnswer;
 use super::super::super::backend::{Beat, PART, parts};
@@ -13,8 +13,8 @@ use crate::model::id::RunId;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 
-/// Runs a scenario without a loss, and then once for each round trip that is cut. Returns the
-/// number of round trips.
+/// Runs a scenario without a loss, and then twice for each round trip, which is cut before and
+/// after the server gets it. Returns the number of round trips.
 fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)) -> usize {
     let fresh = Fresh::made();
     let proxy = Proxy::start(None);
@@ -108,7 +108,7 @@ fn what_is_said_to_a_task() {
     );
 }
 
-/// The limit also holds if answers are lost.
+/// The limit of a trigger's uses also holds if answers of the server are lost.
 #[test]
 fn uses_of_a_trigger() {
     needs!("postgresql");
@@ -170,7 +170,7 @@ fn changes() {
     assert_eq!(trips, 1 + 5 * 2, "one to find the agent, and two for each change");
 }
 
-/// After several calls over one connection, the server uses its cached plans.
+/// A loss is also handled on a connection that is not new: it has served nine queries.
 #[test]
 fn changes_over_an_old_connection() {
     needs!("postgresql");
@@ -257,7 +257,7 @@ fn leases() {
     assert_eq!(trips, 11, "find; lease, beat, release; claim 2, beat, settle 2, release, and one more lease");
 }
 
-/// Ops of an agent whose creation needs several round trips.
+/// Operations that create an agent in several round trips.
 fn large(number: u128) -> Vec<Op> {
     let mut ops = vec![Op::Identity("{}".to_owned()), Op::Policy(Settings::of("x".to_owned())), state(7)];
     ops.extend((1..=3).map(|part| Op::Open {
@@ -308,7 +308,7 @@ fn agents_that_are_replaced() {
     );
 }
 
-/// Ends the transaction that has a lock, as a network failure does.
+/// Ends the transaction that has an agent's lock, as a network failure does.
 fn break_lock(fresh: &Fresh) {
     let ended = fresh.run(&format!(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction' AND query LIKE '%{}%'",
@@ -333,7 +333,7 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
             let error = lock.commit(1, &[state(2)]).unwrap_err();
             assert_eq!(error.exit_status(), Status::Busy, "{error}");
         }
-        // The release of the lock does not write the pending lease either.
+        // Dropping the lost lock must not replace the other machine's lease by the unwritten one.
         drop(lock);
         assert_eq!(given.beat(), Beat::Lost);
         assert_eq!(taken.beat(), Beat::Held { revision: 1 });

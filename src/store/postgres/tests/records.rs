@@ -187,7 +187,7 @@ fn what_is_seen_is_one_revision() {
     assert_eq!(lines, ["{\"seq\":1}\n"]);
     before.ended(&["message"], None, &mut |_| panic!("nothing has ended")).unwrap();
     assert!(before.message(key(Priority::Normal, 3)).unwrap().is_some());
-    // A query that can't be answered for the old revision fails with the hint to try again.
+    // A query whose answer may have changed since revision 1 fails, so that the reader tries again.
     for error in
         [before.message(key(Priority::Normal, 4)).unwrap_err(), before.key("k", always()).unwrap_err()]
     {
@@ -317,7 +317,7 @@ fn pages(fresh: &Fresh, query: &str) -> u64 {
     let before = |line: &String| line.split(" Planning:").next().map(str::to_owned).unwrap_or_default();
     let lines: Vec<String> =
         plan.iter().take_while(|line| !line.starts_with("Planning")).map(before).collect();
-    // The first line with this word is about the whole query.
+    // The first line with `Buffers:` is about the whole query.
     let buffers = lines.iter().find(|line| line.contains("Buffers:")).expect("what was read");
     let counts = buffers.split_whitespace().filter_map(|word| word.split_once('='));
     counts
@@ -326,8 +326,8 @@ fn pages(fresh: &Fresh, query: &str) -> u64 {
         .sum()
 }
 
-/// Creates agents of which 100 are due and 50 others have 20,000 messages. Each second agent has a
-/// timer in the future.
+/// Creates agents of which 100 are due, and 50 others have 20,000 messages together. All agents
+/// that are not due have a timer in the future.
 fn fleet(agents: usize) -> Fresh {
     let fresh = Fresh::made();
     fresh.run(&format!(
@@ -350,7 +350,7 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
         let query = |sql: &str| sql.replace("$1", "1000").replace("$2", "ARRAY['']").replace("$3", "NULL");
         (pages(&fresh, &query(&due::agents())), pages(&fresh, &query(due::NEXT)))
     });
-    // The number of agents in other pools does not matter.
+    // `due` finds neither the agents of other pools nor the times of their timers.
     let fresh = fleet(1000);
     fresh.run("UPDATE @.due SET pool = 'a'; UPDATE @.agent SET pool = 'a'; UPDATE @.due SET pool = 'b' WHERE agent_id = 7; SELECT 1");
     let pools = ["b", "c"].map(|word| Pool::of(&format!("scheduler.pool = \"{word}\"")));
@@ -361,8 +361,7 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
     assert_eq!((found.agents.len(), found.next), (0, Some(Time::from_millis(7))));
     assert!(fresh.open().due(Time::from_millis(7), &pools, None).unwrap().unwrap().names().eq([&name("a7")]));
     let [(few, next_of_few), (many, next_of_many)] = read;
-    // The plan uses only indexes. An index with more rows has one or two levels more, so each probe
-    // reads one or two pages more.
+    // The query uses only indexes. In larger indexes, 300 lookups may read two more pages each.
     assert!(few <= 3000 && many <= few + 2 * 300 + 100, "{few} pages, {many} pages");
     assert!(next_of_few <= 10 && next_of_many <= 10, "{next_of_few} pages, {next_of_many} pages");
 }
@@ -423,7 +422,7 @@ fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it()
             again.into_iter().eq(parts(checkpoint(1, 2), &large[..=PART])),
             "another store gets the same"
         );
-        // A line that remains names the second checkpoint; a line that is deleted names the third.
+        // The change keeps an archive line that names run 2, and deletes one that names run 3.
         let mut ops = vec![state(revision + 1)];
         for run in [2, 3] {
             ops.extend(parts(checkpoint(run, 1), b"half"));

@@ -10,7 +10,7 @@ use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
 use super::*;
 
-/// Number of partitions of the archive, including the default one.
+/// Number of partitions of the table `archive`, including the default one.
 fn parts(fresh: &Fresh) -> usize {
     fresh.run("SELECT count(*) FROM pg_inherits WHERE inhparent = '@.archive'::regclass")[0].parse().unwrap()
 }
@@ -44,7 +44,7 @@ fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
     assert_eq!(fresh.count("archive"), 1);
 }
 
-/// Users do not have to create partitions.
+/// A ticking machine creates missing partitions, so users do not have to.
 #[test]
 fn a_machine_that_begins_to_tick_sees_to_the_months() {
     needs!("postgresql");
@@ -78,7 +78,7 @@ fn a_fleet_knows_how_many_machines_tick() {
     assert_eq!(machines("two", &[Pool::COMMON]), 2, "one is not there any more");
 }
 
-/// Opens a store whose connection has been in use for a while.
+/// Opens a store, and sends queries first, so that later queries use an old connection.
 fn kept(fresh: &Fresh) -> Postgres {
     let store = fresh.open();
     for _ in 0..12 {
@@ -87,7 +87,7 @@ fn kept(fresh: &Fresh) -> Postgres {
     store
 }
 
-/// The server plans a statement of a function anew in the first calls only.
+/// An old connection must give the answers of a new one, although the server may reuse query plans.
 #[test]
 fn a_connection_that_is_kept_answers_the_same() {
     needs!("postgresql");
@@ -136,7 +136,7 @@ fn a_connection_that_is_kept_answers_the_same() {
     assert_eq!(all(&kept), few);
 }
 
-/// Makes a step and its settlement.
+/// Makes the changes of a step that starts a run, and of the run's settlement.
 fn step(store: &Postgres) -> crate::error::Result<()> {
     let agent = create(store, "a");
     agent.arrive(&[message(7), message(8), message(9), hint(5), hint(6)])?;
@@ -169,7 +169,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     under.commit(4, &[Op::Taken(key(Priority::Normal, 7)), event(50), due(5, None)])
 }
 
-/// The server plans a statement of a function anew in the first calls only.
+/// An old connection must write the rows of a new one, although the server may reuse query plans.
 #[test]
 fn a_connection_that_is_kept_changes_the_same() {
     needs!("postgresql");
@@ -190,7 +190,7 @@ fn a_connection_that_is_kept_changes_the_same() {
     assert_eq!(written(&many_calls), expected);
 }
 
-/// The round trip that takes the lock also loads the lines that a claim needs.
+/// One round trip takes the lock and loads the archive lines that a step needs to start a run.
 #[test]
 fn a_claim_asks_once() {
     needs!("postgresql");

@@ -1,4 +1,4 @@
-//! Tests of the keys of triggers and their limits.
+//! Tests of triggers: the keys of their signatures, and the limits of their uses.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicU32;
@@ -72,7 +72,7 @@ fn most(count: u32) -> NonZeroU32 {
 }
 
 pub fn is_used(agent: &Rc<dyn AgentRecords + '_>, limit: u32) -> bool {
-    // The time of the client's clock is ignored.
+    // The server's clock counts, so the time in the argument is ignored.
     match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
         Ok(()) => true,
         Err(pause) => {
@@ -86,12 +86,12 @@ pub fn is_used(agent: &Rc<dyn AgentRecords + '_>, limit: u32) -> bool {
 fn uses_are_counted_for_a_minute_over_all_machines() {
     needs!("postgresql");
     let (fresh, [_store, _other], [agent, theirs]) = in_two_stores();
-    // A use does not wait for the agent's lock.
+    // The use of a trigger does not wait for the agent's lock.
     let mine = hold(&agent);
     assert!(is_used(&theirs, 2) && is_used(&agent, 2));
     assert!(!is_used(&theirs, 2) && !is_used(&agent, 2));
     drop(mine);
-    // Each call passes its own limit.
+    // The limit is an argument of each use, and is not stored with the count.
     assert!(is_used(&theirs, 3) && !is_used(&agent, 2) && !is_used(&theirs, 3));
     let begun = |seconds: i64| {
         fresh.run(&format!("UPDATE @.trigger_use SET since = since - {seconds} * 1000"));
@@ -100,10 +100,10 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     assert!(!is_used(&agent, 3));
     begun(31);
     assert!(is_used(&agent, 1) && !is_used(&agent, 1));
-    // A minute that begins in the future was written by a wrong clock.
+    // A stored minute that begins in the future is from a wrong clock and must not block uses.
     begun(-3600);
     assert!(is_used(&agent, 1) && !is_used(&agent, 1));
-    // The rows have values that only a manual change can write.
+    // Rows with values that only a manual change can write must cause no error.
     for row in ["since = 9223372036854775807", "since = -9223372036854775808", "times = 9223372036854775807"]
     {
         fresh.run(&format!("UPDATE @.trigger_use SET {row}"));
@@ -111,12 +111,12 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     }
     begun(61);
     assert!(is_used(&agent, 1));
-    // The uses are deleted with the trigger.
+    // The change that deletes the trigger must also delete its count of uses.
     let mine = hold(&agent);
     mine.commit(1, &[state(2), open()]).unwrap();
     mine.commit(2, &[state(3), Op::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_use"), 0);
-    // A use for an agent that was moved away succeeds, because the delivery after it is refused.
+    // Uses of a moved agent's trigger are permitted without limit: the delivery is refused anyway.
     mine.commit(3, &[state(4), Op::Shut(true)]).unwrap();
     assert!(is_used(&agent, 1) && is_used(&agent, 1));
     assert_eq!(fresh.count("trigger_use"), 0);

@@ -112,7 +112,7 @@ impl Connection {
             return Err(WireFault::Invalid(why));
         }
         self.answers(deadline).unwrap_or_else(|trouble| {
-            // The server executes the last statement before it reads the end of the round trip.
+            // If at most the last message is unsent, the server may have executed all statements.
             let sent = self.line.outgoing.len() <= SYNC;
             Err(self.lose(sent, trouble))
         })

@@ -1,4 +1,4 @@
-//! Parser of the messages of a server.
+//! Parser of the messages that a PostgreSQL server sends.
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -8,10 +8,10 @@ use super::fault::WireFault;
 use super::socket::{DialDeadline, Socket, SocketFault};
 use super::statement::Row;
 
-/// Maximum length of a message after the login: a row can have about this many bytes.
+/// Maximum bytes of a message after the login: a row can have about this many bytes.
 pub(super) const LONGEST: usize = 1 << 30;
 
-/// Maximum length of a message before the login is complete.
+/// Maximum bytes of a message from a server before the login is complete.
 pub(super) const LONGEST_OF_STRANGER: usize = 1 << 16;
 
 /// Waits for the next message. Returns the message with its length in bytes.
@@ -54,7 +54,7 @@ pub(super) fn refusal(body: &ErrorResponseBody) -> Result<(WireFault, bool), Soc
             b'M' => message = text,
             b'D' => detail = format!("; {text}"),
             b'H' => hint = format!("; {text}"),
-            // The server may translate the severity in `S`, but never the severity in `V`.
+            // The field `V` takes precedence, because the server may translate the severity in `S`.
             b'V' => (severity, is_plain) = (text, true),
             b'S' if !is_plain => severity = text,
             _ => {}

@@ -68,7 +68,7 @@ fn in_file(text: &str, url: &Url, user: &str) -> Option<String> {
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let [its_host, its_port, database, its_user, password] = fields(line)?;
         let fits = |pattern: &str, value: &str| pattern == "*" || plain(pattern) == value;
-        // Other clients match `localhost` if the socket is in the default directory.
+        // Other clients, too, look for `localhost` in the password file for a local socket.
         let fits_host = fits(&its_host, &host.to_lowercase())
             || fits(&its_host, &host)
             || is_socket && plain(&its_host) == "localhost";

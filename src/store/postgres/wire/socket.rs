@@ -13,7 +13,7 @@ use rustls::ClientConnection;
 
 use crate::error::describe;
 
-/// Longest wait; a longer one has no practical difference and may exceed the clock.
+/// Maximum duration of a wait: the sum of the current time and a longer one may overflow.
 const AGES: Duration = Duration::from_secs(1 << 30);
 
 /// Deadline of a wait, by the monotonic clock.
@@ -56,7 +56,7 @@ impl SocketFault {
     }
 }
 
-/// Error of the parser of messages.
+/// Converts an error of the message parser: the received bytes are no valid message.
 impl From<io::Error> for SocketFault {
     fn from(error: io::Error) -> SocketFault {
         SocketFault::senseless(error)
@@ -71,7 +71,7 @@ pub(super) struct Socket {
     pub(super) outgoing: BytesMut,
     /// Receive buffer, from which callers remove complete messages.
     pub(super) incoming: BytesMut,
-    /// Reason for which the socket returns no more bytes, after its end.
+    /// Reason why the connection has ended; `None` while it is open.
     ended: Option<String>,
 }
 
@@ -125,7 +125,7 @@ impl Socket {
         Ok(true)
     }
 
-    /// Receives and sends like `step`. Error if the deadline has passed.
+    /// Waits until the socket is ready, then receives and sends. Error if the deadline passes.
     pub(super) fn advance(&mut self, deadline: DialDeadline) -> Result<(), SocketFault> {
         if deadline.is_over() || !self.step(deadline)? {
             return Err(SocketFault::Ended("no answer came in time".to_owned()));
@@ -252,7 +252,7 @@ impl Socket {
 
 const CLOSED: &str = "the server closed the connection";
 
-/// Returns the number of bytes read, 0 if none has arrived. The error is the reason of the end.
+/// Returns the number of bytes read, 0 if none have come yet, or the reason for the stream's end.
 fn came(read: io::Result<usize>) -> Result<usize, String> {
     match read {
         Ok(0) => Err(CLOSED.to_owned()),

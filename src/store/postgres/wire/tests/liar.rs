@@ -58,7 +58,7 @@ pub fn good_answer() -> Vec<u8> {
     [begun(), header(), row(b"x"), complete("SELECT 1"), ready()].concat()
 }
 
-/// Messages of a correct server before the rows of a statement.
+/// Messages with which a correct server begins its answer to a statement.
 pub fn begun() -> Vec<u8> {
     [message(b'1', &[]), message(b'2', &[])].concat()
 }

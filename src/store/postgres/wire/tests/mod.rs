@@ -30,7 +30,7 @@ fn refused(url: &str, password: Option<&str>) -> WireFault {
 /// Timeout that a test lets expire.
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Sends statements, which a semicolon and a space separate.
+/// Sends the statements of `sql`, separated by `; `, in one round trip with this timeout.
 fn trip(connection: &mut Connection, sql: &str, patience: Duration) -> Result<Vec<Vec<Row>>, WireFault> {
     let statements: Vec<Statement> = sql.split("; ").map(|one| Statement::new(one.to_owned())).collect();
     connection.round_trip(&statements.iter().collect::<Vec<_>>(), patience)

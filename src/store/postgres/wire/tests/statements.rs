@@ -1,4 +1,4 @@
-//! Tests of round trips against a real server.
+//! Tests that send statements to a real PostgreSQL server.
 
 use std::time::{Duration, Instant};
 
@@ -121,7 +121,7 @@ fn notifications_are_heard() {
         told.extend(hearing.notified(LONG).unwrap());
     }
     assert_eq!(told, ["heard", "heard_2"]);
-    // A notification that arrives with an answer is stored.
+    // A notification that arrives with an answer is kept until the next call of `notified`.
     trip(&mut hearing, "NOTIFY heard", LONG).unwrap();
     assert_eq!(hearing.notified(LONG).unwrap(), ["heard"]);
 }
