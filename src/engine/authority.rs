@@ -133,7 +133,7 @@ pub fn leave_out_others(
     status
 }
 
-/// Maximum number of ancestors that are searched.
+/// Maximum number of generations between an agent and a descendant.
 const DESCENDANTS: usize = 1000;
 
 /// Error when a turn or task stops its own agent or an ancestor: the stop would wait for the end of

@@ -1,7 +1,7 @@
 //! Context in which a command changes one agent's records. All commits are made here.
 //!
-//! Each commit collects the transitions and attentions that it makes; [`Context::tell`] notifies
-//! the hooks and people of them.
+//! Each commit collects the transitions and attentions that it makes; [`Context::notify`] reports
+//! them.
 
 use crate::error::{Error, Result};
 use crate::model::preemption::Section;
@@ -34,7 +34,7 @@ pub struct Context<'a> {
 
 /// Result of a change to an agent's records.
 pub struct Committed<T> {
-    /// Value that the rule returned.
+    /// Return value of the function that changed the draft.
     pub made: T,
     /// State of the agent after the change.
     pub state: State,
@@ -75,7 +75,7 @@ impl<'a> Context<'a> {
         Ok(OpenTxn { context: self, locked, draft })
     }
 
-    /// Returns a draft with `state`, which was read under this lock, and the other records.
+    /// Returns a draft with `state`, which was read under the lock `locked`, and the other records.
     pub fn draft(self, locked: &AgentTxn<'_>, state: State) -> Result<Draft> {
         self.draft_of(&locked.look(&state)?, state)
     }
@@ -90,8 +90,8 @@ impl<'a> Context<'a> {
         Ok(draft)
     }
 
-    /// Changes the records by a rule, in one transaction. Commits nothing if the rule refuses or
-    /// changes nothing.
+    /// Changes the records by the function `rule`, in one transaction. Commits nothing if `rule`
+    /// fails or changes nothing.
     pub fn change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> Result<T, E>,
@@ -99,8 +99,8 @@ impl<'a> Context<'a> {
         self.open()?.change(rule)
     }
 
-    /// Changes the records by a rule without waiting for the lock. `None` if another process has
-    /// the lock.
+    /// Changes the records by the function `rule` without waiting for the lock. Returns `None` if
+    /// another process has the lock.
     pub fn try_change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> Result<T, E>,
@@ -109,14 +109,15 @@ impl<'a> Context<'a> {
     }
 
     /// Commits the draft, unless it is unchanged, and collects its transitions and attentions for
-    /// [`Context::tell`]. Returns the records after the commit.
+    /// [`Context::notify`]. Returns the records after the commit.
     pub fn commit(self, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
             return Ok(draft.records);
         }
         let Context { session, agent } = self;
         if let Some(waited) = locked.take_wait() {
-            // This alone makes no commit: an empty draft has returned above.
+            // A wait for the lock alone causes no commit, because an empty draft has returned
+            // above.
             draft.records.state.meters.lock.add(waited);
         }
         let mut pending = session.pending.borrow_mut();
@@ -137,7 +138,7 @@ impl<'a> Context<'a> {
         Ok(records)
     }
 
-    /// Changes the records by a rule that can't fail, in one transaction.
+    /// Changes the records by the function `rule`, which can't fail, in one transaction.
     pub fn update(self, rule: impl FnOnce(&mut Draft)) -> Result<()> {
         let mut open = self.open()?;
         rule(&mut open.draft);
@@ -152,7 +153,7 @@ impl<'a> Context<'a> {
         if !run.sections.iter().any(|section| is_abandoned(self.agent, run, section, now)) {
             return Ok(state);
         }
-        // `try_open` has closed the abandoned sections in its draft.
+        // `try_open` ends critical sections of dead processes in the draft; a commit is left.
         let opened = self.try_open()?;
         opened.map_or(Ok(state), |open| open.commit())
     }
@@ -181,7 +182,7 @@ impl<'a> Context<'a> {
 }
 
 impl<'a> OpenTxn<'a> {
-    /// Changes the draft by a rule, commits the draft, and releases the lock.
+    /// Changes the draft by the function `rule`, commits the draft, and releases the lock.
     pub fn change<T, E: Into<Error>>(
         mut self,
         rule: impl FnOnce(&mut Draft) -> Result<T, E>,
@@ -237,8 +238,8 @@ fn lock_notifications(agent: &Agent<'_>, pending: &mut Pending) -> Result<()> {
     Ok(())
 }
 
-/// True if the process that ran the command of a section is gone. False if that is unknown, or if
-/// the process is on another machine.
+/// True if the process of a command's critical section is gone. False if that is unknown, or if the
+/// process is on another machine.
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
         && away(agent, run, now).is_ok_and(|away| away.is_none())
@@ -247,7 +248,7 @@ fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Tim
             .is_ok_and(|local| matches!(local.is_section_held(run.run_id, section.number), Ok(false)))
 }
 
-/// True if a run has an open section that ends with a process, without a change of a record.
+/// True if a run has a critical section that ends with a process, which changes no record.
 pub fn has_command_section(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
 }

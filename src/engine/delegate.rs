@@ -23,8 +23,8 @@ use super::tasks::{self, TaskAction, check, due_with_child, never_begun};
 /// Reason with which a child's message is dropped when its delegation is cancelled.
 const CANCELLED: &str = "delegation_cancelled";
 
-/// Creates and starts the child if necessary, and sends it the message of a delegation. Idempotent.
-/// Does nothing while another process does this.
+/// Creates and starts the child if necessary, and sends the child the message of a delegation.
+/// Idempotent. Does nothing while another process hands over the task.
 pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     let Context { session, agent: parent } = context;
     let store = context.store();
@@ -64,11 +64,11 @@ fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()
             visibility: None,
             policy: policy.to_owned(),
             hooks: Vec::new(),
-            // No command needs the secret, so it is not printed.
+            // No command needs the secret of the child's trigger, so the secret is not printed.
             secret_sha256: Secret::draw(session, store, &Verify::Secret, None)?.sha256(),
         };
         match make(session, store, new) {
-            // Another process has created the child meanwhile.
+            // If another process has created the child meanwhile, it must fit this delegation.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
             made => {
                 made?;
@@ -81,7 +81,7 @@ fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()
         return Ok(());
     }
     match open_gate(Context::new(session, &child), &rights::agent(parent)) {
-        // Another process has started the child meanwhile.
+        // The error does not matter if another process has started the child meanwhile.
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),
     }
@@ -90,7 +90,7 @@ fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()
 /// Delegation that is being cancelled while its child is stopped.
 pub struct Withdrawn {
     message_id: MessageId,
-    /// True if the message was dropped before the child has claimed it.
+    /// True if the message was dropped before a run of the child claimed the message.
     is_back: bool,
     /// Lease that keeps other processes from sending the message to the child.
     _held: HeldLease,
@@ -100,7 +100,7 @@ pub struct Withdrawn {
 /// message, or does not exist.
 ///
 /// Waits for a process that is sending the message to the child. After the call no process sends
-/// it.
+/// the message.
 pub fn begin_withdrawal<'s>(
     session: &Session,
     parent: &Agent<'s>,
@@ -162,7 +162,7 @@ fn try_to_settle(context: Context<'_>) -> Result<()> {
     if parent.peek()?.open_tasks == 0 {
         return Ok(());
     }
-    // Other children of the parent notify it in their own steps.
+    // Other children settle their tasks in their own steps, so only tasks of this child matter.
     let tasks = parent.glimpse().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {

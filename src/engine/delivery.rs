@@ -36,7 +36,7 @@ pub enum DeliveryProof<'a> {
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Returns the trigger, and the way in which the sender was authenticated. Wrong secret, revoked
-/// trigger and unknown trigger give the same error. `agent` is `None` if no agent has the name.
+/// trigger and unknown trigger all return `None`. `agent` is `None` if no agent has the name.
 pub fn open(
     agent: Option<&Agent<'_>>,
     id: Option<TriggerId>,
@@ -119,8 +119,8 @@ fn arrive(
     }
 }
 
-/// Returns the expected effect of a new hint. `None` if the caller can't read the agent's records
-/// or they are damaged; the hint is admitted anyway.
+/// Returns the expected effect of a new wake hint. `None` if the caller can't read the agent's
+/// records or they are damaged; the hint is admitted anyway.
 pub fn forecast(context: Context<'_>, hint: &WakeHint) -> Option<Forecast> {
     let agent = context.agent;
     if agent.store().guest().is_some() {
@@ -130,21 +130,21 @@ pub fn forecast(context: Context<'_>, hint: &WakeHint) -> Option<Forecast> {
     records.ok().map(|records| of_hint(&records, hint))
 }
 
-/// Adds the expected effect of a hint to a JSON answer.
+/// Adds the expected effect of a wake hint to a JSON answer.
 pub fn add_forecast(answer: &mut Value, forecast: &Forecast) {
     answer["runs"] = json!(forecast.runs);
     answer["why"] = json!(forecast.why);
 }
 
-/// Warns on stderr that a hint starts no turn, unless the output is JSON, which has a field for
-/// that.
+/// Warns on stderr that a wake hint starts no turn, unless the output is JSON, which has a field
+/// for that.
 pub fn note_without_effect(session: &Session, name: &AgentName, forecast: &Forecast) {
     if forecast.runs == Runs::Nothing && !session.out.is_json() {
         session.out.note(&format!("{name}: no turn will run: {}", forecast.why));
     }
 }
 
-/// Admitted delivery, and for a hint its expected effect.
+/// Admitted delivery, and for a wake hint its expected effect.
 pub struct Delivered {
     pub admitted: AdmittedArrival,
     pub forecast: Option<Forecast>,
@@ -174,7 +174,7 @@ pub fn delivered(trigger: &Trigger, Delivered { admitted, forecast }: &Delivered
 pub struct AdmittedArrival {
     pub id: MessageId,
     pub status: MessageStatus,
-    /// True if an earlier message has the dedupe key. The id is then that message's.
+    /// True if an earlier message has the dedupe key. `id` is then the id of the earlier message.
     pub duplicate: bool,
     /// True if the earlier message has another body.
     pub differs: bool,
@@ -189,15 +189,15 @@ impl AdmittedArrival {
 /// Treatment of a message whose dedupe key was admitted before.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum OnRepeat {
-    /// Only returns the earlier message.
+    /// Returns the id of the earlier message with the dedupe key, and changes nothing.
     Answer,
-    /// Puts the earlier message back into the queue if it has failed.
+    /// Also puts the earlier message with the dedupe key back into the queue if it has failed.
     RetryFailed,
 }
 
-/// Admits each message, unless its dedupe key was admitted within the window; then returns the id
-/// of the earlier message. All new messages and their keys are committed in one transaction. With
-/// `later`, timers hold the new messages until then.
+/// Admits each message, unless its dedupe key was admitted within `limits.dedupe_window`; then
+/// returns the id of the earlier message. All new messages and their keys are committed in one
+/// transaction. With `later`, timers hold the new messages until that time.
 pub fn admit_each_once(
     context: Context<'_>,
     policy: &Policy,

@@ -1,4 +1,4 @@
-//! Effects outside the records of an agent, as values: due after a commit, or found by a step.
+//! Effects: actions outside the records of an agent, due after a commit or found by a step.
 //! Settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
 
 use crate::error::Result;
@@ -32,7 +32,7 @@ use super::stop::{end_tasks, stop_child};
 use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
 use super::turn::{account_for, before_suspension, settle_refusable};
 
-/// Effect outside the records. If its process is killed, the next step finds the effect again.
+/// Action outside an agent's records. If this process is killed, the next step finds the action.
 #[derive(Debug)]
 pub enum Effect {
     /// Notify the hooks of the commits of this process.
@@ -53,7 +53,7 @@ pub enum Effect {
     Clear(Box<Run>, Retention),
 }
 
-/// Returns the effects of a preparation, which run before a step loads the records.
+/// Returns the effects of the kind `before`, which run before a step loads the records.
 pub fn before(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -94,7 +94,7 @@ pub fn after_turn(Records { state, tasks, policy, .. }: &Records, run: Option<Ru
     effects
 }
 
-/// Returns the effects that follow the settlement of a run, after which a step loads the records.
+/// Returns the effects that follow the settlement of a run. `run`: record of the settled run.
 pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -> Vec<Effect> {
     let clear = run.map(|run| Effect::Clear(Box::new(run), retention));
     [Effect::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
@@ -110,11 +110,11 @@ pub fn after_failure(state: &State) -> Option<Effect> {
 }
 
 impl Context<'_> {
-    /// Runs effects in order; effects that an effect causes run right after it. Must be called
-    /// without the lock. Returns the run that was settled, if any.
+    /// Runs effects in order; effects that an effect causes run right after that effect. Must be
+    /// called without the agent's lock. Returns the run that was settled, if any.
     ///
-    /// An error of a task is printed, and the next step retries, so that it does not block other
-    /// work of the agent. Any other error ends the loop.
+    /// An error of a task is printed, and the next step retries, so that the task does not block
+    /// other work of the agent. Any other error ends the loop.
     pub fn run_effects(self, effects: impl IntoIterator<Item = Effect>) -> Result<Option<RunId>> {
         let (out, name) = (&self.session.out, self.agent.name());
         let mut settled = None;
@@ -161,9 +161,9 @@ impl Context<'_> {
     }
 }
 
-/// Settles a run whose tick is gone. The caller must hold its lease. Ends leftover processes first,
-/// because the message may be claimed again after the settlement. Uses the end that the tick noted,
-/// if any. Returns the effects that follow; `None` if the tick had settled the run.
+/// Settles a run whose tick is gone. The caller must hold the run's lease. Ends leftover processes
+/// first, because the message may be claimed again after the settlement. Uses the turn's end as the
+/// tick noted it, if it did. Returns the effects that follow; `None` if already settled.
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
     let agent = context.agent;
     let leader = agent.workdir().run(run_id).leader();
@@ -208,7 +208,7 @@ pub fn recover(
     drop(locked);
     context.notify();
     let event = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
-    // A `stop` changes the execution state, which ends the recovery and its hook.
+    // A `stop` changes the execution state, and must then end the recovery and its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution {
             MonitorDecision::GoesOn { ask_again: None }

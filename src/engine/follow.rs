@@ -21,7 +21,7 @@ pub struct Follower {
     told: HashMap<AgentName, u64>,
 }
 
-/// Limits for the events that the first call returns.
+/// Limits for the events that the first call of `Follower::news` for an agent returns.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Beginning {
     /// Earliest time of an event.
@@ -137,7 +137,7 @@ struct Followed {
     stream: Stream,
     log: GrowingLog,
     characters: Characters,
-    /// Start of a line that has no end yet.
+    /// Last line of the output so far, if its newline has not been read yet.
     begun: String,
 }
 
@@ -169,17 +169,17 @@ impl OutputTail {
         Ok(lines)
     }
 
-    /// Returns the lines that have no end yet.
+    /// Returns the last lines of stdout and stderr whose newlines have not been read yet.
     pub fn unfinished(&self) -> impl Iterator<Item = &str> {
         self.streams.iter().map(|followed| followed.begun.as_str()).filter(|begun| !begun.is_empty())
     }
 }
 
-/// Maximum number of lines and bytes of each log in [`output_end`].
+/// Maximum number of lines of stdout and of stderr in [`output_end`].
 const LAST_LINES: usize = 20;
 const LAST_BYTES: u64 = 4 << 10;
 
-/// Returns the last lines of a run's stdout, then of its stderr; `None` if none is here.
+/// Returns the last lines of a run's stdout, then of its stderr; `None` without output here.
 pub fn output_end(agent: &Agent<'_>, run: RunId) -> Result<Option<String>> {
     let lines = OutputTail::of(agent, run, Some(LAST_BYTES)).news(true)?;
     let ends = lines.chunk_by(|(one, _), (other, _)| one == other);

@@ -1,5 +1,4 @@
-//! Gate of an agent: opening, closing, and the end of the run of a stopped agent (contract,
-//! execution §10).
+//! Start and stop of an agent, and the end of the run of a stopped agent (contract, execution §10).
 
 use std::time::{Duration, Instant};
 
@@ -39,10 +38,11 @@ const SCAN_PAUSE: Duration = Duration::from_millis(100);
 /// Number of searches without processes after which `stop` does not wait for the tick.
 const QUIET_SCANS: u32 = 20;
 
-/// Time added to the deadline of a stop for a hook without a timeout, in case the stop is killed.
+/// Assumed duration of a shutdown hook without a timeout. If `stop` is killed while the hook runs,
+/// the tick ends the turn after that time and the grace.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
-/// Opens the gate of an agent, if it is closed and `by` may start it. Returns the status before.
+/// Starts an agent that is stopped or new, if `by` may start it. Returns the status before.
 pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Committed<()>)> {
     let agent = context.agent;
     let mut open = context.open()?;
@@ -73,11 +73,11 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
     Ok((previous, started))
 }
 
-/// Options of a stop.
+/// Options of the command `stop`.
 pub struct Stop {
-    /// Grace of the turn; `None`: `timeouts.shutdown` of the policy.
+    /// Time for the turn to end after SIGTERM; `None`: `timeouts.shutdown` of the policy.
     pub grace: Option<Span>,
-    /// True if the stop does not wait for an open section of the run.
+    /// True if the stop does not wait for an open critical section of the run.
     pub now: bool,
     pub requeue: bool,
     pub reason: Option<String>,
@@ -87,7 +87,7 @@ pub struct Stop {
 /// Run that ended during a stop.
 pub struct EndedRun {
     pub id: RunId,
-    /// True if the turn completed within the grace; false if the run was aborted.
+    /// True if the turn completed before `stop` killed its processes; false if the run was aborted.
     pub is_completed: bool,
 }
 
@@ -105,21 +105,21 @@ pub struct Stopped {
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub tasks: Vec<TaskId>,
-    /// Error that kept the run, a task or the workspace from being released. The gate is closed
+    /// Error that kept the run, a task or the workspace from being released. The agent is stopped
     /// even then.
     pub cleared: Result<()>,
 }
 
 impl Stopped {
-    /// True if the gate is still closed. If another command has started the agent again, the stop
+    /// True if the agent is still stopped. If another command has started the agent again, the stop
     /// must not touch the new work.
     pub fn is_stopped(&self) -> bool {
         self.state.status == AgentStatus::Stopped
     }
 }
 
-/// Closes the gate of an agent, runs the shutdown hook, and ends the run as far as possible.
-/// Returns the grace of the stop, too.
+/// Stops an agent: sets the status, runs the shutdown hook, and ends the run as far as possible.
+/// Also returns the time that the turn got to end.
 pub fn halt(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
     let (mut halted, before) = close_gate(context, how)?;
     let mut end = || end_run_of_halted(context, &mut halted, &before);
@@ -134,7 +134,6 @@ pub fn halt(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
     Ok((halted, before.grace))
 }
 
-/// Facts about an agent from before its gate was closed.
 struct BeforeStop<'a> {
     run: Option<RunId>,
     was_recovering: bool,
@@ -144,7 +143,6 @@ struct BeforeStop<'a> {
     beside: Option<(InstalledHook<'a>, HookEvent)>,
 }
 
-/// Ends the run of an agent whose gate was closed.
 fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &BeforeStop<'_>) -> Result<()> {
     let agent = context.agent;
     // The run may have ended by itself while the hook ran.
@@ -152,7 +150,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &Before
     if !halted.is_stopped() {
         return Ok(());
     }
-    // The current run may also be the run of an earlier stop that was interrupted.
+    // The current run may be left over from an earlier `stop` that was killed.
     let Some(run) = halted.state.current_run.clone() else {
         if before.was_recovering {
             wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
@@ -163,7 +161,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &Before
     wait_for_section(context, &run, &before.preemption)?;
     let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
     match end_run(context, &run, left.min(before.grace).as_std(), before.preemption.signal) {
-        // An error here must not keep the tasks from being ended.
+        // The error is only stored, so that the caller still ends the tasks.
         Err(error) => halted.cleared = Err(error),
         Ok(state) => {
             // A run on another machine may continue; then no run has ended here.
@@ -175,7 +173,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &Before
     Ok(())
 }
 
-/// Commits that the gate is closed, runs the shutdown hook, and commits that the shutdown begins.
+/// Commits the status `stopped`, runs the shutdown hook, and commits that the shutdown begins.
 /// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, and
 /// runs while the turn is ended.
 fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeStop<'a>)> {
@@ -252,7 +250,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: F
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
-    // A live tick still notes the end of the turn, and then clears the directory itself.
+    // A live tick, which holds the lease, notes the end of the turn and then clears the directory.
     if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
         context.clear_run(&run, retention);
     }
@@ -270,8 +268,8 @@ fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
 }
 
-/// Waits until no section protects a run on this machine, because the sections have ended or
-/// expired or the run is over. Changes such as `stop --now` take effect at once.
+/// Waits until no critical section protects a run on this machine, because the sections have ended
+/// or expired or the run is over. Changes such as `stop --now` take effect at once.
 pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &PreemptionPolicy) -> Result<()> {
     let Context { session, agent } = context;
     let now = session.clock.now();

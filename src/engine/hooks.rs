@@ -40,7 +40,7 @@ pub struct HookEvent {
 }
 
 impl HookEvent {
-    /// Returns the event of an agent that goes from its present state to the state `to`.
+    /// Returns the event of an agent that enters the execution state `to`.
     pub fn of(state: &State, to: ExecutionState, reason: Option<String>) -> HookEvent {
         let run = state.current_run.as_ref();
         let is_recovering = state.execution.state == ExecutionState::Recovering;
@@ -54,13 +54,13 @@ impl HookEvent {
         HookEvent::between((state.execution.state, to), &state.agent, (task_id, run_id), reason, failed)
     }
 
-    /// Replaces the state from which the agent comes.
+    /// Replaces the execution state that the agent leaves.
     pub fn from(mut self, state: ExecutionState) -> HookEvent {
         self.data["from"] = json!(state);
         self
     }
 
-    /// Returns the event of an attention.
+    /// Returns the event for `on-attention`.
     pub fn about(agent: &AgentName, attention: &Attention) -> HookEvent {
         let mut data = json!({
             "agent": agent,
@@ -93,7 +93,8 @@ impl HookEvent {
         })
     }
 
-    /// `failure`: the failure that a starting or ended recovery is about.
+    /// Returns the event of a transition between two execution states. `failure`: cause of the
+    /// recovery that the transition starts or ends.
     fn between(
         (from, to): (ExecutionState, ExecutionState),
         agent: &AgentName,
@@ -116,14 +117,13 @@ impl HookEvent {
     }
 }
 
-/// Adds the fields of an object to an object.
 fn extend(object: &mut Value, fields: Value) {
     if let (Value::Object(object), Value::Object(fields)) = (object, fields) {
         object.extend(fields);
     }
 }
 
-/// Reports the failure of a hook that has no other effect.
+/// Prints the failure of a hook, if the caller continues in spite of the failure.
 pub fn report_failure(session: &Session, ran: Result<Option<HookFailure>>) {
     match ran {
         Ok(None) => {}
@@ -141,7 +141,7 @@ pub struct InstalledHook<'a> {
     fence: Option<u64>,
 }
 
-/// Returns an installed hook: the agent's own, else that of the state directory.
+/// Returns the agent's hook, else that of the state directory; `None` for a call inside a hook.
 pub fn find(context: Context<'_>, name: HookName) -> Option<InstalledHook<'_>> {
     if is_nested() {
         return None;
@@ -183,13 +183,14 @@ impl InstalledHook<'_> {
         InstalledHook { fence, ..self }
     }
 
-    /// Runs the hook to its end. Must be called without the lock. Returns the failure, if any, and
-    /// logs it in the ledger. The output is logged too, if the hook has no run with a log file.
+    /// Runs the hook to its end. Must be called without the agent's lock. Returns the failure, if
+    /// any. Records an event of the agent after a failure, or for output that has no log file.
     pub fn run(&self, event: &HookEvent) -> Result<Option<HookFailure>> {
         self.run_within(event, None, &mut Nobody)
     }
 
-    /// Runs the hook with `limit`, the timeout of the waiting state, until `monitor` ends it.
+    /// Runs the hook until it ends, or `monitor` or a timeout ends it. `limit`: timeout of the
+    /// execution state in which the agent waits for the hook.
     pub fn run_within(
         &self,
         event: &HookEvent,
@@ -201,8 +202,8 @@ impl InstalledHook<'_> {
         self.conclude(event, timeout, ran)
     }
 
-    /// Runs the hook while `act` ends the run that the hook is about. The hook acts as the
-    /// operator, because all processes with the mark of the run are killed.
+    /// Runs the hook while `act` ends the run that the hook is about. Commands of the hook act for
+    /// the operator, because all processes that are marked as processes of the run are killed.
     pub fn run_while<T>(
         &self,
         event: &HookEvent,
@@ -224,7 +225,7 @@ impl InstalledHook<'_> {
         (made, ran.and_then(|ran| self.conclude(event, timeout, ran)))
     }
 
-    /// Logs the failure of the hook, or output without a log file, in the ledger.
+    /// Records an event after a failure of the hook, or for hook output that has no log file.
     fn conclude(
         &self,
         event: &HookEvent,
@@ -255,8 +256,8 @@ impl InstalledHook<'_> {
         Ok(failure)
     }
 
-    /// Returns the specification of the hook's process, and its timeout. `speaks_as`: run as which
-    /// commands of the hook act; `None` for the operator.
+    /// Returns the specification of the hook's process, and its timeout. `speaks_as`: run in whose
+    /// name commands of the hook act; `None` for the operator's name.
     fn spec(
         &self,
         event: &HookEvent,
@@ -266,7 +267,7 @@ impl InstalledHook<'_> {
         let agent = self.context.agent;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
-        // Commands of the hook act as its run only while that is the current run.
+        // Commands of the hook may act for a run only while that run is the current one.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == speaks_as);
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;

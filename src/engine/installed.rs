@@ -51,7 +51,7 @@ pub fn is_nested() -> bool {
     std::env::var_os(HOOK).is_some_and(|outer| !outer.is_empty())
 }
 
-/// Returns the path of a hook that is installed for an agent; its own hook takes precedence.
+/// Returns the path of an agent's hook: its own file, else that of the state directory.
 pub fn program(agent: &Agent<'_>, hook: HookName) -> Option<PathBuf> {
     let paths = agent.workdir().hooks().map(|(_, place)| place.join(hook.name()));
     paths.into_iter().find(|path| hook::is_there(path))

@@ -19,7 +19,7 @@ use crate::store::{Agent, Dropped, Snapshot, Subject};
 
 use super::owner::away_run;
 
-/// Maximum number of stale messages that one transaction drops.
+/// Maximum number of expired, duplicate or settled messages that one transaction drops.
 const STALE_MAX: usize = 64;
 
 /// Purpose of loading the records.
@@ -53,7 +53,7 @@ pub fn records(
     Loading { lease, now, purpose }: Loading,
 ) -> Result<Records> {
     let (works, waits, timers) = (seen.open()?, seen.open()?, seen.open()?);
-    // The directory also has output of ended tasks, so it is not listed if no task is open.
+    // The tasks directory also has output of ended tasks, so no open task means no listing.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
@@ -104,8 +104,8 @@ fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<V
     Ok(broken?.concat())
 }
 
-/// Returns the message in the inbox that has the result of a task. `known` is its id, if recorded;
-/// without it every message is read.
+/// Returns the message in the inbox that has the result of a task. `known`: id of the message, if
+/// recorded; otherwise every message is read.
 pub fn result_under_way(
     seen: &Snapshot<'_>,
     task: TaskId,
@@ -146,8 +146,8 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
             None => {}
         }
     }
-    // The head is usually the first or second message. More messages are read only behind stale or
-    // malformed ones.
+    // The next message to run is usually the first or second. More messages are read only behind
+    // expired, duplicate, settled or malformed ones.
     let mut looked_at = 0;
     let mut count = 1 + usize::from(claimed_id.is_some());
     loop {
@@ -193,7 +193,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
     }
 }
 
-/// Returns the earlier message with the same dedupe key, if it was admitted within the window.
+/// Returns the earlier message with the same dedupe key, if it was admitted within `dedupe_window`.
 pub fn first_of_its_key(
     seen: &Snapshot<'_>,
     message: &Message,
@@ -209,7 +209,7 @@ pub fn first_of_its_key(
     Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
-/// Loads the head of an inbox that has changed.
+/// Loads the first message of an inbox to which messages were added, if that is the next to run.
 pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
     if let Some(waiting) = seen.first(1)?.first()
         && let Some(Ok(message)) = seen.try_read(waiting)?
@@ -241,8 +241,8 @@ pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> 
     })
 }
 
-/// Returns earlier messages and briefs for the context of a turn. Must be called under the lock of
-/// the claim.
+/// Returns recent messages, the briefs (summaries) of recent turns, and the current plan for the
+/// context of a turn. Must be called under the lock of the claim.
 pub fn history(seen: &Snapshot<'_>, records: &Records, message: &Message, now: Time) -> Result<History> {
     let state = &records.state;
     let interjected = if message.interjected.is_empty() {

@@ -19,7 +19,7 @@ use super::load;
 pub const LATEST: &str = "latest";
 
 /// Returns the only id that contains `part`, among the ids that `ids` lists for an agent, or the
-/// newest for [`LATEST`]. If agent and id were given in the wrong order, swaps them.
+/// newest id for [`LATEST`]. If agent and id were given in the wrong order, swaps them.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -114,7 +114,7 @@ pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Mes
     seen.ended_one::<Message>(id)
 }
 
-/// Looks up a message by `part` of its id. Returns its agent and its id. Errors call it `what`.
+/// Looks up a message by `part` of its id. Returns its agent and its id. `what`: noun in errors.
 pub fn message(
     store: &Store,
     agent: Option<AgentName>,
@@ -221,13 +221,13 @@ fn is_claimed(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool>
         return Ok(true);
     }
     let Some(waiting) = seen.waiting(id)? else { return Ok(false) };
-    // A message that was taken up has a stored continuation.
+    // A step that takes up a message stores a continuation in the message's file.
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(false) };
     Ok(message.continuation.is_some())
 }
 
-/// Error when a message names a work item or wait that is not open, or an operator wait that it
-/// can't answer. `trigger` is the trigger kind of the message; `None` for a hint.
+/// Error when a message names a work item or wait that is not open, or an operator wait that the
+/// message can't answer. `trigger` is the trigger kind of the message; `None` for a hint.
 pub fn check_named(
     seen: &Snapshot<'_>,
     (work, wait): (Option<WorkId>, Option<WaitId>),
@@ -245,7 +245,7 @@ pub fn check_named(
     }
 }
 
-/// Returns the noun for a record of type `T`, and for one that is open, in errors.
+/// Returns the nouns that errors use for a record of type `T`, and for an open one.
 pub const fn nouns<T: OpenRecord>() -> (&'static str, &'static str) {
     match T::PLANE {
         Plane::Work => ("work item", "open work item"),

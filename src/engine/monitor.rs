@@ -1,5 +1,5 @@
-//! Monitors of a running command, which end it when the agent's records require that. The tick asks
-//! a monitor repeatedly while it waits for the command.
+//! Monitors of a running command, which end the command when the agent's records require that.
+//! While the tick waits for the command, it asks the monitor repeatedly.
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +24,8 @@ use super::resources::yielding_when_low;
 /// Default time between SIGTERM and SIGKILL.
 pub const KILL_GRACE: Duration = Duration::from_secs(5);
 
-/// Pause between two reads of the agent's state. Watching the file by inotify would cost every step
-/// more, because removing a watch is slow.
+/// Pause between two reads of the agent's state. Watching the state file by inotify would make
+/// every step slower, because removing a watch is slow.
 const READ_PAUSE: Duration = Duration::from_millis(200);
 
 /// Pause between two reads of the agent's state if each is a query to a database.
@@ -34,13 +34,13 @@ pub const QUERY_PAUSE: Duration = Duration::from_secs(1);
 /// Pause between two checks whether a lease is due for renewal.
 const BEATS: Duration = Duration::from_secs(1);
 
-/// Pause before the tick retries to force a run, if another process holds the agent's lock.
+/// Pause before another attempt to change a run's record, if another process has the agent's lock.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Number of attempts to record why a turn is ended, before the signal is sent anyway.
+/// Number of attempts to record why a turn is ended; after these, it is ended without a record.
 const RECORD_ATTEMPTS: u32 = 25;
 
-/// Returns a monitor's answer, with `limit` as the latest time of the next call.
+/// Returns `decision`, but with the next call of the monitor at `limit` or earlier.
 fn asked_by(decision: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
     match decision {
         MonitorDecision::Ends => MonitorDecision::Ends,
@@ -50,8 +50,7 @@ fn asked_by(decision: MonitorDecision, limit: Option<Instant>) -> MonitorDecisio
     }
 }
 
-/// Two monitors: the first that ends the command decides. After the timeout, and about a signal,
-/// the second is called.
+/// Two monitors as one: each can end the command. Only the second is told of timeout and signals.
 impl<A: Monitor, B: Monitor> Monitor for (A, B) {
     fn ask(&mut self) -> MonitorDecision {
         match self.0.ask() {
@@ -92,8 +91,8 @@ impl Monitor for LeaseKeeper<'_> {
     }
 }
 
-/// Reads an agent's records by `look` when they have changed or when `due` is reached; `look` then
-/// decides.
+/// Monitor that calls `look` when the agent's records have changed or `due` is reached. `look`
+/// reads the records and decides if the command must end.
 pub struct RecordMonitor<'a, L> {
     context: Context<'a>,
     look: L,
@@ -115,7 +114,7 @@ impl<'a, L: FnMut() -> Result<MonitorDecision>> RecordMonitor<'a, L> {
         if version == self.seen && self.due.is_none_or(|due| now < due) {
             return MonitorDecision::GoesOn { ask_again: self.due };
         }
-        // A command that was killed after its commit may have changed the journal alone.
+        // A killed command may have left its commit in the journal, which must be applied first.
         let is_finished = agent.finish_interrupted(session.clock.now()).unwrap_or(true);
         // Unreadable records are no reason to end the command; the settlement will report them.
         let Ok(decision) = (self.look)() else { return MonitorDecision::GoesOn { ask_again: None } };
@@ -139,7 +138,7 @@ impl<L: FnMut() -> Result<MonitorDecision>> Monitor for RecordMonitor<'_, L> {
     }
 }
 
-/// Monitor that decides by an agent's state.
+/// Returns a monitor that ends the command when `look` demands that for the agent's state.
 pub fn of_state<'a>(
     context: Context<'a>,
     mut look: impl FnMut(&State) -> MonitorDecision + 'a,
@@ -159,16 +158,16 @@ pub fn of_task<'a>(context: Context<'a>, id: TaskId) -> Option<impl Monitor + 'a
     context.store().is_remote().then(|| RecordMonitor::new(context, look))
 }
 
-/// Ends a run that is settled or condemned, that should have yielded (contract, execution §6), or
-/// whose `stop` was killed before it had ended the run. An open section is respected until its
-/// deadline. `max_section`: maximum time for a section, in case the clock was set.
+/// Ends a run that is settled, that `fail` has marked (`condemned`), that should have yielded
+/// (contract, execution §6), or whose `stop` was killed before it had ended the run. An open
+/// critical section is respected until its deadline, or for `max_section` if the clock was set.
 pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
     of_state(context, move |state: &State| {
         let settled = context.end_abandoned_sections(state.clone());
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
-        // Another process has settled the run, as if it had never started.
+        // Another process has settled the run, so its command must not continue.
         let Some(run) = run else { return MonitorDecision::Ends };
         let now = context.session.clock.now();
         let section = protected_until(run, now);
@@ -189,11 +188,11 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         if run.condemned.is_some() || run.stopping.is_some() {
             return MonitorDecision::Ends;
         }
-        // The force is committed before any signal is sent. From then on no section can be opened.
+        // This commit precedes any signal, so that no critical section can start in between.
         match context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over))) {
             Ok(Some(forced)) if forced.made => MonitorDecision::Ends,
-            // A section was opened, or another process has the lock. The next call reads the state
-            // again.
+            // The turn has begun a critical section, or another process has the lock, so the next
+            // call reads the state again.
             Ok(Some(_) | None) | Err(_) => {
                 MonitorDecision::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) }
             }
@@ -201,7 +200,7 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
     })
 }
 
-/// Ends the command of a turn when the monitor of its run does, and after the turn's timeout.
+/// Ends the command of a turn when its run has to end (see [`of_run`]), and after its timeout.
 pub struct TurnMonitor<'a, O> {
     run: O,
     context: Context<'a>,
@@ -232,12 +231,12 @@ pub fn of_turn<'a>(
 /// Pause between two measurements of the machine's free memory and disk.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// Length of a suspension because of low memory or disk space.
+/// Length of the suspension of a turn that yields because of low memory or disk space.
 const RELIEF: Span = Span::from_secs(60);
 
 impl<O> TurnMonitor<'_, O> {
-    /// Asks this turn to yield if the machine is low on memory or disk and this turn is the first
-    /// to yield. Errors are ignored until the next measurement.
+    /// Asks this turn to yield if memory or disk is low, unless another turn on this machine yields
+    /// first. Errors are ignored until the next measurement.
     fn yield_if_low(&mut self) {
         if !is_past(self.measured_at) {
             return;
@@ -254,8 +253,8 @@ impl<O> TurnMonitor<'_, O> {
         }
     }
 
-    /// Records the reason why the turn is ended, for commands inside the turn. If another process
-    /// holds the lock for too long, the signal is sent without the record.
+    /// Records the reason why the turn is ended, so that commands inside the turn can print the
+    /// reason. Gives up if another process holds the agent's lock for too long.
     fn record_reason(&self, why: &str) {
         for _ in 0..RECORD_ATTEMPTS {
             let told = self.context.try_change(|draft| {
@@ -272,13 +271,13 @@ impl<O> TurnMonitor<'_, O> {
 
 impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     fn ask(&mut self) -> MonitorDecision {
-        // The tick asks often enough, so the display needs no timer of its own.
+        // The tick calls this often, so the display of the turn's age needs no timer of its own.
         self.age.show();
         self.yield_if_low();
         asked_by(self.run.ask(), self.measured_at)
     }
 
-    /// Ends a turn after its timeout. An open section is respected; no new section can be opened.
+    /// Ends a turn after its timeout, or later when no critical section protects the turn any more.
     fn late(&mut self) -> MonitorDecision {
         self.record_reason("turn.timeout was reached");
         let context = self.context;
@@ -304,15 +303,15 @@ pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }
 
-/// End of a grace on the monotonic clock, computed when the time in the records changes.
+/// Deadline on the monotonic clock, computed only when the deadline in the records changes.
 #[derive(Default)]
 pub struct Grace {
     seen: Option<(Time, Option<Instant>)>,
 }
 
 impl Grace {
-    /// Returns the end of the grace. `at`: time in the records; `believed`: that time, limited to a
-    /// plausible value.
+    /// Returns the deadline. `at`: deadline in the records; `believed`: the same deadline, but
+    /// limited to a plausible time if the clock was set.
     pub fn end(&mut self, at: Time, believed: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
             self.seen = Some((at, instant_of(believed, now)));

@@ -25,8 +25,8 @@ use super::session::{Pending, Session};
 /// come from outside and have any length.
 const LINE: usize = 500;
 
-/// Reports the attentions that this process has raised and not yet reported, for commands that end
-/// without a call of `Context::tell`.
+/// Reports attentions that this process has raised, for commands without [`Context::notify`] at the
+/// end.
 pub fn notify_rest(session: &Session) {
     // The locks in `pending` keep other processes from reporting the same attentions.
     let pending = session.pending.take();
@@ -91,7 +91,7 @@ impl Context<'_> {
         self.session.raised.borrow_mut().extend(attentions);
         match hooks::find(self, HookName::OnStateChange) {
             Some(hook) => self.run_hooks(&state.transitions, Some(&hook), None),
-            // The hook was removed after the transitions were marked.
+            // The hook was removed after the commit, so the transitions are only cleared.
             None => {
                 self.clear_transitions(&state.transitions.iter().map(|one| one.seq).collect::<Vec<_>>(), None)
             }
@@ -105,12 +105,12 @@ impl Context<'_> {
         }
         attentions.iter().for_each(|attention| say(session, agent.name(), attention));
         let hook = hooks::find(self, HookName::OnAttention);
-        // Without a hook there is no mark to clear. A command called from a hook leaves the
-        // notification to a later step.
+        // Without a hook, a commit is needed only for attentions that are still marked as pending.
+        // A command called from a hook leaves these to a later step.
         let is_due = hook.is_some() || (attentions.iter().any(|one| one.pending) && !is_nested());
         let mut told = Vec::new();
         for attention in attentions {
-            // A process that got a signal to end leaves the rest to a later step.
+            // A process that got a signal ends soon, so a later step sends the other notifications.
             if session.cancelled_by.get().is_some() {
                 break;
             }
@@ -155,9 +155,9 @@ impl Context<'_> {
         told
     }
 
-    /// Runs the hooks for each transition, and clears the marks of transitions of which `changed`
-    /// was notified. If this process is killed, the next step repeats the interrupted notification
-    /// and continues.
+    /// Runs the hooks for each transition, and clears the pending marks of the transitions for
+    /// which the hook `changed` has run. If this process is killed, the next step repeats the
+    /// interrupted notification and continues.
     fn run_hooks(
         self,
         transitions: &[PendingTransition],
@@ -167,7 +167,7 @@ impl Context<'_> {
         let Context { session, agent } = self;
         let (mut told, mut killed_at) = (Vec::new(), None);
         for transition in transitions {
-            // A process that got a signal to end leaves the rest to a later step.
+            // A process that got a signal ends soon, so a later step sends the other notifications.
             if session.cancelled_by.get().is_some() {
                 break;
             }

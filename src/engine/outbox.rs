@@ -33,7 +33,7 @@ impl Context<'_> {
             for some in messages.chunks(UNDER_ONE_LOCK) {
                 match put_or_follow(session, self.store(), to, some) {
                     Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
-                    // A retry would be refused for the same reason.
+                    // A retry would be refused, too, so the messages count as undeliverable.
                     Err(error @ (Error::Refused { .. } | Error::NoAgent { .. })) => {
                         unheard.extend(some.iter().map(|message| (*message, error.to_string())));
                     }
@@ -57,15 +57,14 @@ impl Context<'_> {
                 not_delivered(draft, message, &reason);
                 dealt_with.insert(message.id);
             }
-            // Only the holder of the lease adds messages to the outbox, and that is this process.
+            // Only this process adds messages to the outbox, because it has the lease.
             let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
             draft.forget_delivered(dealt_with, left);
         })
     }
 }
 
-/// Puts messages into the inbox of the receiving agent, or, if that was renamed, of the agent with
-/// its new name.
+/// Puts messages into the inbox of the receiving agent, also if the agent was renamed meanwhile.
 fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let gone = match put(session, store, to, messages) {
         Err(error @ Error::NoAgent { .. }) => error,
@@ -77,16 +76,15 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
     put(session, store, &name, &messages.iter().collect::<Vec<_>>())
 }
 
-/// Puts messages of one sender into the inbox of their receiver, except messages that it has or has
-/// had. The lock is held from the lookup until the messages have arrived, so that of two processes
-/// only one delivers a message.
+/// Puts messages of one sender into the inbox of their receiver, except messages that the receiver
+/// has or has had. The lock is held from the lookup until the messages have arrived, so that of two
+/// processes only one delivers a message.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     let speaker = messages.first().and_then(|message| speaker(message));
     let trigger = speaker.map(|speaker| authority::check_accepts(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
-    // Taking the lock refuses an agent that was moved away, because a message in its inbox would
-    // not be checked again.
+    // This fails for an agent that was moved away, whose inbox no step here would read.
     let locked = other.change(now)?;
     if locked.any_state()?.moved.is_some_and(|moved| !moved.frees_name()) {
         // The receiver will accept messages after its rename, so the sender retries.

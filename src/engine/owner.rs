@@ -14,11 +14,11 @@ use crate::store::{Agent, Subject};
 /// Reason with which a run is recorded as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
 
-/// Returns the place of a current run; `None` if it is in this directory on this machine, or its
-/// lease has ended. The lock shows if a run of this directory is live.
+/// Returns the place of a current run; `None` if the run is in this directory on this machine, or
+/// its lease has ended. The lock shows if a run of this directory is live.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
     if agent.store().is_remote() {
-        // Machines that share a database ask it if the other machine holds the lease; no clocks are
+        // The database decides if a lease of another machine is still valid, so no clocks are
         // compared. Two containers of one machine count as two machines.
         let machine = || Away::Machine { host: run.host.clone() };
         return Ok(agent.is_leased_elsewhere(Subject::Run)?.then(machine));
@@ -42,7 +42,7 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
     }
     let away = place_of(agent, &task.host, &task.boot_id, task.place.as_ref())?;
     Ok(away.filter(|away| match away {
-        // The supervisor on the other machine reads these records, and settles its task itself.
+        // Another machine uses the same records, so its supervisor can settle the task at any time.
         Away::Machine { .. } => true,
         Away::Directory { .. } => now <= task_lease_ends(task),
     }))

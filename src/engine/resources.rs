@@ -29,24 +29,24 @@ use super::hooks::{self, HookEvent};
 use super::installed::HookName;
 use super::owner::away;
 
-/// Occupied resources of one turn. Dropping this value, or the end of the process, releases them.
+/// Lock of the workspace and run slot (one of `max_running`) of a turn, released on drop.
 #[derive(Debug, Default)]
 pub struct TurnResources {
     _workspace: Option<LockGuard>,
     _slot: Option<Slot>,
 }
 
-/// Purpose of a check for the resources.
+/// Purpose of a check for the workspace and the run slot of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// A dry run, which only checks and creates no file.
     Look,
-    /// A step, which occupies the resources.
+    /// A step, which occupies the workspace and the run slot.
     Take,
 }
 
 /// Runs a step up to its decision. If the decision is a claim, checks for the resources of the
-/// turn; if one is missing, the step decides again with that knowledge.
+/// turn; if one is missing, the step decides again, now with that shortage.
 pub fn step(agent: &Agent<'_>, draft: Draft, tried: Tried, purpose: Intent) -> Result<(Step, TurnResources)> {
     let step = step::step(draft, tried)?;
     let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
@@ -95,7 +95,7 @@ fn take(
     Ok(Ok(grant))
 }
 
-/// Occupied resource; `None` if it is free and was only checked.
+/// Occupied resource; `None` if the resource is free and was only checked.
 type GrantedResource<T> = Result<Option<T>, Shortage>;
 
 fn workspace(
@@ -114,7 +114,7 @@ fn workspace(
     };
     let found = match store.anchor().workspace(path) {
         Ok(found) => found,
-        // The disk may be mounted later. Until then the message waits, at the same attempt.
+        // The workspace may be on a disk that is mounted later, so no attempt is used up.
         Err(error) => {
             let why = format!("{}: {}", store.anchor().leads_to(path).display(), describe(&error));
             return Ok(Err(lacks(vec![why], false)));
@@ -136,8 +136,7 @@ fn workspace(
     if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // The lock file is rewritten only now, because until here it names the last agent that held the
-    // workspace.
+    // `left_behind` reads the last agent's name in the lock file, so this agent signs only now.
     if let Some(held) = &held {
         store.local().sign(held, agent.name(), now);
     }
@@ -228,7 +227,7 @@ fn running_turn(
 ) -> Option<Occupying> {
     let agent = store.agent(name).ok()?;
     let run = agent.peek().ok()?.current_run?;
-    // A recorded holder may no longer run, so the lease of its run is checked.
+    // The tick of the recorded run may have been killed, so the run's lease is checked, too.
     let is_here = away(&agent, &run, now).ok()?.is_none();
     let is_live = !is_here || agent.is_leased(Subject::Run).ok()?;
     let policy = agent.policy().ok().filter(|policy| is_live && counts(policy, is_here))?;
@@ -247,8 +246,8 @@ fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
     store.agent(occupant.agent.as_ref()?).and_then(|other| other.peek()).ok()?.current_run
 }
 
-/// Returns text about the agent that occupies a workspace, its run and the latest end of that. The
-/// second value is true if a run is known.
+/// Returns text about the agent that occupies a workspace, its run and the latest time at which the
+/// run ends. The second value is true if a run is known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
     let occupant = store.local().occupant(workspace);
     let place = workspace.path.display();
@@ -258,8 +257,8 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
             let until = format!("until {} at the latest", run.lease_expires_at);
             (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
         }
-        // The named agent has released the workspace, but another agent that shares it has not. The
-        // file names only the latest agent.
+        // The agent that the lock file names has released the workspace, but another agent that
+        // shares the workspace, and that the file does not name, has not.
         (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }
@@ -291,13 +290,13 @@ fn left_behind(
 /// Time that the tick of a stopped run gets to release its locks.
 const RELEASE_GRACE: Duration = Duration::from_secs(2);
 
-/// Waits until the agent's workspace is released after a stop, and logs that. Error when it is
-/// still occupied after a while.
+/// Waits until the agent's workspace is released after a stop, and records the release. Error when
+/// the workspace is still occupied after `RELEASE_GRACE`.
 pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
     let policy = agent.policy()?.workspace;
-    // A missing workspace can't be occupied, and without `[workspace]` no workspace is.
+    // Without `[workspace]`, or if the workspace is missing, nothing is occupied.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
         return Ok(());
     };
@@ -316,8 +315,8 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
 }
 
 /// Asks the least urgent turn that occupies the lacked resource to yield, if the agent is more
-/// urgent by the margin. Must be called without a lock, because the request takes the lock of the
-/// other agent. If that is busy, the next step retries.
+/// urgent by `preempt_margin`. Must be called without a lock, because the request takes the lock of
+/// the other agent. If that lock is busy, the next step retries.
 pub fn ask_to_yield(context: Context<'_>, priority: i32, lacked: Resource) {
     let asked = try_to_ask(context, priority, lacked);
     if let Err(error) = asked {

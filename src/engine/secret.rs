@@ -23,7 +23,7 @@ pub struct Secret {
 
 /// Place where the caller finds the secret.
 enum SecretPlace {
-    /// Output of the command.
+    /// The command prints the secret in its output.
     Shown,
     File(NewFile),
     /// System that made the secret and will send deliveries.
@@ -57,7 +57,7 @@ impl Secret {
         self.word.len() < 16
     }
 
-    /// True if the command prints the secret.
+    /// True if the calling command prints the trigger's secret in its output.
     pub fn is_shown(&self, out: &Output) -> bool {
         matches!(self.place, SecretPlace::Shown) && !out.is_quiet()
     }
@@ -97,7 +97,7 @@ impl Secret {
             SecretPlace::File(file) => format!("secret  in {}", out.safe(&file.path().to_string_lossy())),
             SecretPlace::Sender => "secret  as the sender has made it".to_owned(),
             SecretPlace::Shown if out.is_on_terminal() => format!("secret  {}", self.word),
-            // Output to a pipe could end up in a log or in a mail from cron.
+            // Output to a pipe may end up in a log or a cron mail, so it has no secret.
             SecretPlace::Shown => {
                 "secret  not shown in a pipe: --secret-file FILE keeps it, or --json shows it".to_owned()
             }

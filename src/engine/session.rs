@@ -25,14 +25,16 @@ use crate::store::{LockGuard, Opener, Store, Subject, is_url};
 pub struct Session {
     pub clock: Clock,
     pub out: Output,
-    /// Notifications of this command's commits that were not sent yet, by agent. Those about one
-    /// agent may wait while others are sent: a parent starts and stops children meanwhile.
+    /// Notifications of this command's commits that were not sent yet, by agent. Notifications
+    /// about a parent may wait while those about a child that it starts or stops are sent.
     pub pending: RefCell<Vec<(AgentName, Pending)>>,
-    /// Attentions that this command has raised. They determine its output and its exit status.
+    /// Attentions that this command has raised. They determine the command's output and exit
+    /// status.
     pub raised: RefCell<Vec<Attention>>,
     /// Message whose turns copy their output to stderr while they run.
     pub listens_to: Option<MessageId>,
-    /// Signal that this process got during a turn or a hook, after which it starts nothing more.
+    /// Signal that this process got during a turn or a hook, after which the process starts nothing
+    /// more.
     pub cancelled_by: Cell<Option<i32>>,
     /// Shortage of the machine that kept a turn from starting, which the command reports.
     pub lacked: RefCell<Option<Error>>,
@@ -43,15 +45,15 @@ pub struct Session {
     said: GlobalOptions,
 }
 
-/// Notifications about one agent that were not sent yet. Each commit marks them in the records, and
-/// adds them here.
+/// Notifications about one agent that were not sent yet. Each commit adds its notifications to this
+/// value, and marks them as pending in the records.
 #[derive(Debug, Default)]
 pub struct Pending {
     pub attentions: Vec<Attention>,
     pub transitions: Vec<PendingTransition>,
     /// True if `on-state-change` was installed when the transitions were committed.
     pub is_heard: bool,
-    /// Lock that keeps other processes from treating the notifications as abandoned.
+    /// Lock by which other processes see that this process will send the notifications.
     pub lock: Option<LockGuard>,
 }
 
@@ -116,7 +118,7 @@ impl Session {
         error.exit_status()
     }
 
-    /// Returns a better error, if the agent of the error was renamed or removed.
+    /// Returns a clearer error, if the agent of the error was renamed or removed.
     fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
         let (is_of_file, is_of_agent) = (error.path().is_some(), error.agent().is_some());
         let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
@@ -223,8 +225,8 @@ impl Session {
         Ok(status)
     }
 
-    /// Returns the running turn or task that has called this command; `None` if it belongs to
-    /// another state directory. Error when it has ended.
+    /// Returns the running turn or task that has called this command; `None` if the caller belongs
+    /// to another state directory. Error when the turn or task has ended.
     pub fn caller(&self, store: &Store) -> Result<Option<Caller>> {
         let Some(agent) = self.called_in(store)? else { return Ok(None) };
         match (set(process::RUN), set(process::TASK)) {
@@ -270,7 +272,7 @@ fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True if the calling turn or task belongs to this store: only here it has rights of its agent.
+/// True if this is the store of the calling turn or task; no other store gives the caller rights.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
@@ -317,7 +319,7 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
         return Err(Error::refused("task_ended", message)
             .with_hint("it has ended: unset DORMOUSE_TASK to call this from outside"));
     };
-    // A message that a task sends after a long pause starts a new chain.
+    // A message that a task sends after `chain_pause` starts a new chain, so its hops restart.
     let pause = store.agent(&agent)?.policy()?.limits.chain_pause;
     let hops = (now.since(task.created_at) <= pause).then_some(task.hops);
     Ok(Caller { agent, by: CalledBy::Task { task_id, run_id: task.run_id }, hops })

@@ -41,14 +41,14 @@ pub fn step(context: Context<'_>) -> Result<StepReport> {
     }
 }
 
-/// Runs a step under the lock. The lock is released for effects, which may take seconds. After each
-/// change the step loads the records again.
+/// Runs a step under the agent's lock. The lock is released for effects (actions outside the
+/// records), which may take seconds. After each change the step loads the records again.
 pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     let Context { session, agent } = context;
     let started = Instant::now();
     let mut tried = Tried::default();
     let (mut recovered, mut overdue) = (None, None);
-    // Names of unmovable files, which this step skips.
+    // Names of invalid inbox files that can't be quarantined, which this step skips.
     let mut unmovable = Vec::<String>::new();
     loop {
         let now = session.clock.now();
@@ -57,8 +57,8 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let is_elsewhere = given_up_at(agent, &state, now)?.is_some();
         let Some(lease) = agent.lease(Subject::Run, now)?.filter(|_| !is_elsewhere) else {
             match step::when_busy(&state, is_elsewhere, away_run(agent, &state, now)?, now) {
-                // A fast clock claimed the run, and that machine may have no process left to end
-                // it.
+                // A machine with a fast clock claimed the run, so the lease in the records would
+                // expire far too late.
                 BusyAction::SetLeaseRight(run_id) => {
                     let mut draft = context.draft(&locked, state)?;
                     set_lease_right(&mut draft, run_id);
@@ -89,7 +89,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let (step, grant) = resources::step(agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
-            // The step has changed this draft, so the records are loaded again.
+            // Files are admitted to unchanged records, so the changed draft is dropped.
             Next::TakeIn if tried.submissions == Submissions::Some => tried.submissions = Submissions::NotYet,
             Next::TakeIn => {
                 let (has_changed, left) = submissions::take_in(context, &locked, step.draft)?;
@@ -110,7 +110,8 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     }
 }
 
-/// Returns the report of a step at rest, else `None`. Error for an agent of another pool.
+/// Returns the report of a step if there is nothing to do, else `None`. Error when machines of
+/// another pool tick the agent.
 pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepReport>> {
     let agent = context.agent;
     context.store().refuse_other_pool(agent)?;
@@ -130,7 +131,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
         return Err(moved_away(agent, moved));
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    // Due tasks are looked for at the end, because that is more expensive.
+    // `tasks: true` skips the expensive search for due tasks, which follows below.
     let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
     let is_due = state.next_due_at.is_some_and(|due| due <= now);
     if comes_first || is_due || !agent.is_quiet(&state)? {
@@ -231,7 +232,7 @@ fn commit(
     Ok(report_on(&context.commit(locked, draft)?, decision))
 }
 
-/// Returns the message of a decision from the loaded records.
+/// Returns the loaded message with the `id` that a decision names.
 fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
     let inbox = &records.inbox;
     let found = inbox.head.iter().chain(&inbox.claimed).find(|message| message.id == id);
@@ -294,13 +295,13 @@ fn millis_since(started: Instant) -> u64 {
 
 /// Expected next step of an agent.
 pub struct NextStep {
-    /// Time at which the next step has something to do; `now` if that is at once.
+    /// Time at which the next step has something to do; `now` if something is due already.
     pub due: Option<Time>,
-    /// True if the decision of the last step at rest is still valid.
+    /// True if the last step found nothing to do, and nothing is due or has changed since.
     pub is_at_rest: bool,
-    /// True if another process runs a turn of the agent. A kill of it changes no file.
+    /// True if another process runs a turn of the agent. Its death would change no file.
     pub is_beside: bool,
-    /// True if other processes supervise tasks of the agent. A kill of them changes no file.
+    /// True if the agent has open tasks. The death of a task's supervisor changes no file.
     pub has_tasks: bool,
 }
 
@@ -395,13 +396,13 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                     account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // A message that was not delivered before the agent came to rest makes no step due.
+                // An undelivered message makes no step due once the agent is at rest.
                 Before::Deliver => has_effects |= state.resting.is_none(),
                 Before::LookAfterTasks => has_effects |= tasks::preview(agent, &mut draft)?,
             }
             continue;
         }
-        // Files are admitted to the records as they were before the step changed the draft.
+        // Inbox files are admitted to unchanged records, so the unchanged draft is kept.
         let untouched = (draft.records.inbox.submissions > 0).then(|| draft.clone());
         let (step, _) = resources::step(agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;

@@ -18,7 +18,7 @@ use super::owner::away_task;
 use super::session::Session;
 use super::{resources, tasks};
 
-/// Closes the gate of an agent, ends its run and tasks, and stops the children of its delegations.
+/// Stops an agent: ends its run and tasks, and stops the children of its delegations.
 pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
     let agent = context.store().agent(context.agent.name())?;
     let (ending, stopped) = begin_stop(context.session, agent, how)?;
@@ -52,7 +52,7 @@ struct EndingTasks<'s> {
     agent: Agent<'s>,
     grace: Span,
     tasks: Vec<TaskId>,
-    /// Delegations whose children are still to be stopped, each with the end to record.
+    /// Delegations whose children are still to be stopped, each with its end for the record.
     children: VecDeque<(Task, ChildEnd)>,
     /// First error that occurred.
     ended: Result<()>,
@@ -66,8 +66,7 @@ struct Awaited {
     stopped: Stopped,
 }
 
-/// Closes the gate of an agent and ends its run and the commands of its tasks. The caller then
-/// stops the children.
+/// Stops an agent, except for its children: ends its run and the commands of its tasks.
 fn begin_stop<'s>(session: &'s Session, agent: Agent<'s>, how: &Stop) -> Result<(EndingTasks<'s>, Stopped)> {
     let (stopped, grace) = halt(Context::new(session, &agent), how)?;
     let mut ending = EndingTasks::new(session, agent, grace);
@@ -91,8 +90,8 @@ impl<'s> EndingTasks<'s> {
         Context::new(self.session, &self.agent)
     }
 
-    /// Stops the queued children, and the children of each child first. An agent stops one child at
-    /// a time.
+    /// Stops the children in `children` one at a time. Each child's own run is ended first, then
+    /// the child's children are stopped, and then the stop of the child is completed.
     fn end_children(self) -> EndingTasks<'s> {
         let mut current = self;
         let mut parents: Vec<(EndingTasks<'s>, Awaited)> = Vec::new();
@@ -123,11 +122,11 @@ impl<'s> EndingTasks<'s> {
         }
     }
 
-    /// Completes a stop after that of the children: notifies hooks, releases the workspace.
+    /// Completes a stop after the children have stopped: notifies hooks, releases the workspace.
     fn conclude(self, mut stopped: Stopped) -> Result<(Agent<'s>, Stopped)> {
         let is_stopped = stopped.is_stopped();
-        // Hooks run only now, because they would use up the turn's grace, and other processes could
-        // start work meanwhile.
+        // Hooks run only now, because earlier they would use up the grace period of the turn, and
+        // other processes could start work meanwhile.
         self.context().notify();
         if is_stopped && !self.tasks.is_empty() {
             stopped.state = self.agent.peek()?;

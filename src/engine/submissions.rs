@@ -1,4 +1,4 @@
-//! Dropped files in the inbox: each becomes a message, or is quarantined with a reason.
+//! Files that people and programs put into the inbox: each becomes a message or is quarantined.
 
 use std::collections::VecDeque;
 
@@ -18,8 +18,8 @@ use super::context::Context;
 use super::load;
 use super::lookup::check_named;
 
-/// Offers the messages of dropped files to a draft, as many as one step takes in. Changes no
-/// file.
+/// Reads files in the inbox that are not admitted yet, as many as one step admits, and adds their
+/// messages to the draft of a dry run. Changes no file.
 pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<Dropped>) -> Result<()> {
     let seen = context.agent.snapshot();
     let most = at_once(&draft.records.policy);
@@ -132,7 +132,7 @@ fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str)
     file.name().into_owned()
 }
 
-/// Removes unmovable files that have changed from the state, so that steps read them again.
+/// Forgets that a file can't be moved once the file has changed, so that steps read it again.
 fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     if agent.local().forget_changed(&mut draft.records.state) {
         draft.touch();

@@ -30,8 +30,7 @@ use super::context::Context;
 use super::lookup::existing;
 use super::session::Session;
 
-/// Maximum pause between two attempts. The length is random, so that two clones don't collide
-/// again.
+/// Maximum pause before a retry. Its length is random, so that two clones don't collide again.
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// Sync of this clone with the branch of a remote.
@@ -44,7 +43,7 @@ pub struct RemoteSync<'s> {
 /// Result of a sync.
 #[derive(Debug, Default)]
 pub struct SyncResult {
-    /// Number of files of the state directory that this clone has received and sent.
+    /// Number of files of the state directory that this clone has received.
     pub received: usize,
     pub sent: usize,
     /// Paths of records of which the version of one clone was quarantined.
@@ -69,8 +68,8 @@ impl SyncResult {
 pub struct SyncOptions<'e> {
     /// Subject and body of the commit message for this clone's changes.
     pub message: (&'e str, &'e str),
-    /// True to fetch before the first push, and to check this clone's own changes too, which may be
-    /// edits of a person.
+    /// True to fetch before the first push, and to check also the changes that this clone sends,
+    /// which may be edits of a person.
     pub begins: bool,
     /// Agent that this clone claims, so that no other clone steps it.
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
@@ -118,8 +117,7 @@ impl<'s> RemoteSync<'s> {
         Ok(found)
     }
 
-    /// Tries one sync. Returns false if another clone has pushed first, or the records here have
-    /// changed meanwhile.
+    /// Tries one sync. Returns false if another clone pushed first or local records changed.
     fn attempt(
         &self,
         session: &Session,
@@ -147,7 +145,7 @@ impl<'s> RemoteSync<'s> {
             checkout.check()?;
         }
         let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
-        // Without a merge, all changes are this clone's own.
+        // Without a merge, all changes are this clone's own, and none of them is new.
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
         self.check(session, &target, new.iter().chain(also))?;
@@ -273,7 +271,7 @@ impl<'s> RemoteSync<'s> {
         Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.quarantined))
     }
 
-    /// Returns a commit with this clone's claim on the agent. `None` if another clone has one.
+    /// Returns a commit in which this clone claims the agent. `None` if another clone has a claim.
     fn claim_commit(
         &self,
         commit: &str,
@@ -342,10 +340,10 @@ impl<'s> RemoteSync<'s> {
         let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
         let store = session.store_at(Anchor::find(Some(scratch), None)?)?;
         let (agent, now) = (store.agent(&name)?, session.clock.now());
-        // An error is ignored here, because the checks report a journal that can't be applied.
+        // An error is ignored, because the checks below report a journal that can't be applied.
         let _locked = agent.change_damaged(now).ok();
         let found = checks::agent(&agent);
-        // A message that two clones have settled needs a person, but the records are valid.
+        // Two clones may have settled one message: a person decides, but no file is damaged.
         let is_of_merge =
             |finding: &Finding| ["ended_twice", "dead_count", "outbox_count"].contains(&finding.kind);
         let is_damage = |finding: &&Finding| !finding.remedy.is_warning() && !is_of_merge(finding);
@@ -398,7 +396,7 @@ pub fn publish(context: Context<'_>, subject: &str) {
 }
 
 /// Registers `merge-driver` in this clone for the files of the state directory. Returns true if
-/// that has changed the configuration.
+/// git's configuration was changed.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     repository(store).merge_by(&program, MERGED)

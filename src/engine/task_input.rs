@@ -14,7 +14,7 @@ use crate::store::backend::input::{InputAnswer, TaskInput};
 use super::context::Context;
 use super::monitor::QUERY_PAUSE;
 
-/// Pause of the sender between two queries.
+/// Pause of `send` between two checks if the supervisor has taken the input.
 const POLL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Time that a supervisor gets to take input, in addition to the lock timeout, which is the time
@@ -48,7 +48,7 @@ pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
             let left = input.take_back(words)?;
             let taken = bytes.len().saturating_sub(left);
             return match (left, rest.is_heard) {
-                // The supervisor has taken all input, like a pipe with a larger buffer.
+                // The supervisor has taken all input, even if the pipe to the command is full.
                 (0, true) => Ok(()),
                 (_, true) => {
                     Err(refusal(task, &format!("it took {taken} of {} bytes and no more", bytes.len())))
@@ -78,10 +78,10 @@ pub struct InputReceiver<'a> {
     input: TaskInputPipe,
     agent: &'a Agent<'a>,
     id: TaskId,
-    /// Input that was taken; the bytes before `at` are written to the pipe.
+    /// Input from the database; the bytes before `at` are written to the pipe.
     taken: Vec<u8>,
     at: usize,
-    /// Number of the last part that was taken, and of the last part that was written.
+    /// Numbers of the last part of the input that was received, and of the last that was written.
     last: i64,
     written: i64,
     next: Instant,
@@ -128,7 +128,7 @@ impl<'a> InputReceiver<'a> {
         SOON
     }
 
-    /// Writes the input that was taken to the pipe. Returns false if the pipe is full.
+    /// Writes the received input to the command's pipe. Returns false if the pipe is full.
     fn write(&mut self) -> bool {
         // Input for a closed pipe is discarded, like input that nobody reads.
         if let Some(count) = self.input.write(&self.taken[self.at..]) {

@@ -1,5 +1,5 @@
-//! Background tasks and delegations, as other processes than the supervisor handle them: their
-//! start, cancellation and settlement (contract, semantics §12).
+//! Start, cancellation and settlement of background tasks and delegations, in processes other than
+//! the supervisor (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -89,7 +89,7 @@ pub fn give_up(context: Context<'_>, id: TaskId, away: &Away) -> Result<()> {
     finish(context, id, TaskEnding::Lost(format!("counted as lost: it ran {away}"))).map(drop)
 }
 
-/// Marks those of the tasks that are still open as cancelled, in one transaction.
+/// Marks the tasks in `ids` that are still open as cancelled, in one transaction.
 pub fn cancel(context: Context<'_>, ids: &[TaskId]) -> Result<()> {
     let mark = |draft: &mut Draft| {
         ids.iter().try_for_each(|id| {
@@ -165,7 +165,7 @@ pub enum TaskAction {
     StopChild(ChildEnd),
 }
 
-/// Returns those of the open tasks that need an action.
+/// Returns the open tasks in `tasks` that need an action, each with the action.
 pub fn due(agent: &Agent<'_>, tasks: Vec<Task>, state: &State, now: Time) -> Result<Vec<(Task, TaskAction)>> {
     let mut found = Vec::new();
     for task in tasks {
@@ -173,7 +173,7 @@ pub fn due(agent: &Agent<'_>, tasks: Vec<Task>, state: &State, now: Time) -> Res
             TaskJob::Command { .. } => due_with_command(agent, state, &task, now)?,
             TaskJob::ChildAgent { .. } => due_with_child(agent.store(), &task, now)?,
         };
-        // A stopped agent hands no delegation over.
+        // A stopped agent does not send the messages of its delegations to children.
         let due = due.filter(|due| *due != TaskAction::HandOver || state.status != Status::Stopped);
         found.extend(due.map(|due| (task, due)));
     }
@@ -248,7 +248,7 @@ fn how_it_ended(
         let reason = Some(format!("`{child}` is gone"));
         return Ok(Some(ChildEnd::without_brief(TaskStatus::Interrupted, reason)));
     };
-    // Most children are still at work, which one small read shows.
+    // Most children are still at work, which this small read shows without loading all records.
     let state = agent.peek()?;
     if state.current_run.is_some() || (state.status != Status::Stopped && state.held.is_some()) {
         return Ok(None);
@@ -273,8 +273,7 @@ pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
     })
 }
 
-/// Applies the changes that the next step would make to open tasks to a draft. Returns false if
-/// there are none.
+/// Makes the changes of the next step to open tasks in a draft. Returns false if no task changes.
 pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     let due = due(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let is_any = !due.is_empty();

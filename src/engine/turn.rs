@@ -160,7 +160,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
 /// Error because of which the turn command was not run to its end.
 struct NotStarted {
     error: Error,
-    /// False if the settings of the turn are invalid, true for any other cause.
+    /// True if something other than invalid settings prevented the turn, for example a full disk.
     is_prevented: bool,
 }
 
@@ -203,7 +203,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
-        // Without a hook no time has passed; a command that ends the run finds its processes.
+        // Without `stands_in` no hook ran, so no other command had time to end the run.
         None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
@@ -211,7 +211,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
 }
 
 /// True if no command has ended the run since its claim, while its hook ran. A command that ends
-/// the run later finds its processes.
+/// the run later finds the processes of the turn.
 fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.context.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
@@ -264,11 +264,10 @@ fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>
     settle_refusable(end, |end| try_to_settle(turn.context, turn.claimed.run.run_id, &turn.lease, end))
 }
 
-/// Calls `settle` with the end of a turn. If that is refused, calls it with the end without its
-/// outcome: the run then fails for that reason, because an unsettled run would block every later
-/// step.
+/// Calls `settle` with the end of a turn. If the records refuse the end, calls `settle` again
+/// without the outcome, so that the run fails: an unsettled run would block every later step.
 pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) -> Result<T> {
-    // A repeated settlement would get another answer.
+    // These refusals are caused by other processes: dropping the outcome would not prevent them.
     const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
     let is_refusal =
         |error: &Error| matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind));
@@ -397,7 +396,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
     Ok(around)
 }
 
-/// Returns the refusal of an action; a failure of the machine is returned as error.
+/// Converts an error to the refusal of an action; returns a failure of the machine as an error.
 fn objection(error: Error) -> Result<Refusal> {
     let refusal = match error {
         Error::Refused { kind, message, .. } => Refusal::new(kind, message),

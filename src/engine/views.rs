@@ -1,5 +1,5 @@
 //! Views of an agent for people and scripts: summary, list row, detail, metrics, and activity in a
-//! period. Each is read without a lock, at one revision.
+//! period. Each view is read without a lock, at one revision.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -83,7 +83,7 @@ fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
     Ok(Reading::new(agent.identity()?.visibility, records, &arrivals, now))
 }
 
-/// Loads records and arrivals at one revision. `past`: also searches for reduced messages.
+/// Loads records and inbox at one revision. `past`: search for messages settled without a turn.
 fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, Arrivals)> {
     agent.look(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -141,7 +141,7 @@ fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
 /// Maximum number of messages, and of events, in the detail view.
 const SHOWN: usize = 20;
 
-/// Maximum of earlier output that is read, in bytes, and maximum number of lines that are kept.
+/// Maximum size in bytes of the earlier output that is read, and maximum of lines in memory.
 const SAID: u64 = 16 << 10;
 const LINES: usize = 200;
 
@@ -157,7 +157,7 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
         };
         let mut queue = Vec::new();
         for waiting in seen.first(SHOWN)?.iter().filter(|waiting| Some(waiting.key.id) != claimed) {
-            // Unreadable files are counted with the rejected files.
+            // An unreadable file is left out, because it is counted with the rejected files.
             queue.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
         }
         Ok(AgentDetail {
@@ -179,8 +179,8 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     Ok(letters.first().map(|message| message.id))
 }
 
-/// Returns the dead letters, the last parked first, at most `most` of them. The search ends after
-/// as many as the dead letter counter has.
+/// Returns the dead letters, the last parked first, at most `most` of them. The search ends when
+/// the number in the counter of dead letters is found.
 pub fn dead_letters(seen: &Snapshot<'_>, state: &State, most: u64) -> Result<Vec<Message>> {
     let wanted = usize::try_from(state.counters.dead.min(most)).unwrap_or(usize::MAX);
     let (mut known, mut letters) = (HashSet::new(), Vec::new());
@@ -226,15 +226,15 @@ impl LastOutput {
         Ok(())
     }
 
-    /// Returns the last lines, including lines that have no end yet.
+    /// Returns the last lines, including incomplete lines at the end.
     pub fn lines(&self) -> impl DoubleEndedIterator<Item = &str> {
         let unfinished: Vec<&str> = self.tail.unfinished().collect();
         self.lines.iter().map(String::as_str).chain(unfinished)
     }
 }
 
-/// Returns the activity of an agent since `since`, and its row at `now`. Takes no lock. Reads ended
-/// records only from the month of `since` on.
+/// Returns turns, waits and waiting messages of an agent since `since`, and its row of `list` at
+/// `now`. Takes no lock. Reads ended records only from the month of `since` on.
 pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     let line = line(agent, None, now)?;
     agent.look(|seen, state| {
@@ -279,7 +279,7 @@ pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
 }
 
 /// Calls `each` for the ended records of a kind, newest first, from the month of `since` on. Some
-/// of them may have ended before `since`.
+/// of these records may have ended before `since`.
 fn ended_since<T: Record>(
     seen: &Snapshot<'_>,
     since: Time,

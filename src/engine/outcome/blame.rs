@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::model::turn::Outcome;
 
-    /// Returns the error of a document as `LINE:COLUMN PATH: WHY`.
+    /// Returns the error in an outcome document as `LINE:COLUMN PATH: WHY`.
     fn blamed(text: &str) -> String {
         let (path, why) = find::<Outcome>(text.as_bytes()).unwrap();
         let (line, column) = place(text.as_bytes(), &path).unwrap();
@@ -217,7 +217,7 @@ mod tests {
             format!(r#"{{"actions": [{{"do": "work.add", "objective": "o", "todo": [{todo}, {{}}]}}]}}"#);
         assert!(blamed(&text).contains("$.actions[0].todo[50000]: missing field `text`"));
         assert!(find::<Counted>(text.as_bytes()).is_some());
-        // Each parse halves the rest of a list.
+        // Bisection halves the part of a list that may be invalid, so few parses suffice.
         assert!(READINGS.get() < 60, "{}", READINGS.get());
     }
 

@@ -129,7 +129,7 @@ fn a_turn_that_is_cut_off_ends_unless_it_is_to_finish() {
         let (memory, store) = stores(dir.path());
         let mut play = Play::new(&store).expect("made");
         let before = play.agent.policy_text().expect("read");
-        // The turn lasts until its monitor has missed a beat of the lease.
+        // The turn lasts long enough for a failed renewal of its lease.
         let turn = format!("[\"sh\", \"-c\", \"sleep {seconds}; echo over\"]");
         let after = before
             .replace("[\"./turn\"]", &turn)
@@ -220,7 +220,7 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
             records.remote().expect("records elsewhere").lock(Duration::ZERO).expect("asked").expect("free");
         hold.commit(revision(&*records), &[]).expect("committed");
     };
-    // A watch subscribes only when it waits for the first time.
+    // `RecordWatch` subscribes only after its first wait, so the first change is no news.
     let mut watch = RecordWatch::new();
     watch.follow_records(&play.agent);
     changes();
@@ -231,7 +231,7 @@ fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
     assert!(!watch.has_news());
     changes();
     assert!(watch.has_news() && !watch.has_news());
-    // A watch of more than 16 agents does not subscribe.
+    // A watch of more than 16 agents does not subscribe to changes in the database.
     let mut watch = RecordWatch::for_long();
     for number in 0..20 {
         let name: AgentName = format!("a{number}").parse().expect("a name");
@@ -285,7 +285,7 @@ fn a_task_hears_what_is_said_on_another_machine() {
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
         }
     };
-    // The input is larger than the buffer of a pipe.
+    // The input is larger than the buffer of a pipe, so a part of it has to wait.
     let much: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
     let words = uuid::Uuid::from_u128;
     assert_eq!(said.append(words(1), b"first\n").expect("said"), InputAnswer::Waits);
@@ -306,7 +306,7 @@ fn a_task_hears_what_is_said_on_another_machine() {
     assert!(read.starts_with(b"first\n") && read[6..] == much);
     hear(1);
     assert_eq!(said.rest(words(2)).expect("asked").bytes, 0);
-    // The command closes its standard input.
+    // Dropping the read end acts like a command that closes its stdin.
     drop(command);
     said.append(words(3), b"lost").expect("said");
     hear(1);

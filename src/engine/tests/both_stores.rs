@@ -1,4 +1,4 @@
-//! Runs equal steps on two stores, the state directory and the memory, and compares the results.
+//! Runs the same steps on a state directory and on another store, and compares the results.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -48,7 +48,7 @@ use crate::store::backend::RemoteBackend;
 use crate::store::memory::Memory;
 use crate::store::{Agent, Opener, Store, Subject};
 
-/// Script of the agent's turns, by message.
+/// Script that the agent runs as its turn. The text of the message selects what the turn does.
 const TURN: &str = r#"#!/bin/sh
 told=$(cat)
 case $told in
@@ -104,8 +104,8 @@ impl<'s> Play<'s> {
         self.session.clock = Clock::pinned(self.now);
     }
 
-    /// Adds a message from outside, a moment after the previous one, so that ids are in the order
-    /// of times.
+    /// Adds a message from outside, one second after the previous message, so that message ids have
+    /// the order of time.
     pub fn message(&mut self, text: &str, key: Option<&str>) -> Result<Message> {
         self.passes(Span::from_secs(1));
         let submission = Submission {
@@ -155,7 +155,7 @@ impl<'s> Play<'s> {
         panic!("it does not come to rest: {:#?}", self.said)
     }
 
-    /// Runs one step after a dry run. Returns both reports, and whether the step did anything.
+    /// Runs one step after a dry run. Returns both reports, and true if the step did anything.
     pub fn one_step(&mut self) -> Result<(String, bool)> {
         let expected = preview(Context::new(&self.session, &self.agent), self.now)?.decision.report;
         let report = step(Context::new(&self.session, &self.agent))?;
@@ -173,7 +173,7 @@ impl<'s> Play<'s> {
         Ok((line, report.did_something()))
     }
 
-    /// Returns all records without ids and times.
+    /// Adds a summary of the records, without ids and times, to the results that are compared.
     fn count(&mut self) -> Result<()> {
         let line = self.agent.look(|seen, state| {
             let (mut ends, mut kinds) = (Vec::new(), Vec::new());
@@ -188,7 +188,7 @@ impl<'s> Play<'s> {
             let newest = seen.last_events(2, |event| event.kind == EventKind::MessageSettled)?;
             let mut runs: Vec<String> =
                 seen.runs(usize::MAX)?.0.iter().map(|run: &Run| format!("{} {}", run.attempt, run.terminal)).collect();
-            // Runs of one moment have no order.
+            // Runs that ended at the same time have no order, so the lines are sorted.
             runs.sort();
             let briefs: Vec<String> = seen.briefs(10)?.into_iter().map(|brief| brief.text).collect();
             Ok(format!(
@@ -209,24 +209,24 @@ impl<'s> Play<'s> {
     }
 }
 
-/// Runs an agent's life, as far as it needs no second process of this program.
+/// Runs an agent through its life, but without work for a second process of this program.
 fn play(store: &Store) -> Result<Vec<String>> {
     let mut play = Play::new(store)?;
     play.steps()?;
-    // The turn of `plan` creates a work item, a timer and a wait.
+    // For the message `plan`, the turn creates a work item, a timer and a wait.
     play.arrives("plan")?;
     play.steps()?;
     play.count()?;
     let plan = play.agent.look(|seen, state| state.focus.map_or(Ok(None), |id| seen.plan(id)))?;
     play.said.push(format!("plan {plan:?}"));
-    // The wait is answered.
+    // The message `left` answers the question of the turn: "which way?".
     play.arrives("left")?;
     play.steps()?;
     // The timer becomes due.
     play.passes(Span::from_secs(3601));
     play.steps()?;
     play.count()?;
-    // A message fails until its attempts are used up.
+    // The message `fail` fails until its attempts are used up.
     play.arrives("fail")?;
     for _ in 0..4 {
         play.steps()?;
@@ -248,7 +248,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     Ok(play.said)
 }
 
-/// Requeues a dead letter, whose last line in the archive then takes precedence.
+/// Requeues a dead letter. Readers must then ignore the older line about it in the archive.
 fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     let dead = play.agent.look(|seen, _| {
         let mut dead = None;
@@ -269,7 +269,7 @@ fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
     play.count()
 }
 
-/// Admits three messages at once, of which two share a key, and one key was used before.
+/// Admits three messages at once, one of them with a dedupe key that was used before.
 fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     let once = play.message("once", Some("key"))?;
     Context::new(&play.session, &play.agent).change(|draft| {
@@ -289,7 +289,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     batch.sync()?;
     batch.admit(all.iter().map(Message::key), play.now)?;
     play.steps()?;
-    // The file of a message that has ended arrives again.
+    // The file of a message that has ended arrives again, and must not run again.
     play.agent.arrive(&all[0])?;
     play.steps()?;
     play.count()
@@ -327,7 +327,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the key of a signing trigger is stored exactly while its record names it.
+/// Checks that the key of a signing trigger is stored while the trigger's record names the key.
 fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
     let new = NewTrigger {
         delivery_mode: DeliveryMode::EnqueueMessage,
@@ -410,7 +410,7 @@ fn two_collections_at_once_add_each_ended_id_once() {
     let mut play = Play::new(&store).expect("made");
     play.arrives("x").and_then(|()| play.steps()).expect("stepped");
     play.passes(Span::from_secs(500 * 24 * 3600));
-    // The state names the newest run and its message, so their month is kept.
+    // The state names the newest run and its message, so `gc` must keep their month.
     play.arrives("y").and_then(|()| play.steps()).expect("stepped");
     let retention = Retention { archive: Keep::days(90), ..Retention::default() };
     let mut both = [(); 2].map(|()| play.agent.collection(retention, play.now).expect("collected"));

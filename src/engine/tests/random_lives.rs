@@ -1,7 +1,7 @@
-//! Random lives on both stores: after each request and each step the records must be equal in every
-//! field.
+//! Runs random sequences of requests and steps on two stores: after each request and each step, the
+//! records must be equal in every field.
 //!
-//! Time is pinned and randomness comes from a seed, so that both lives draw equal ids.
+//! Time is pinned and randomness comes from a seed, so that both stores get equal ids.
 
 use std::rc::Rc;
 
@@ -145,7 +145,7 @@ impl Play<'_> {
         Ok(said(Context::new(&self.session, &self.agent).change(|draft| change(draft, &one))))
     }
 
-    /// Returns all records, and the answers to all queries of a reader.
+    /// Returns all records, and the answers of the store to other queries, as one JSON object.
     fn records(&self) -> Result<Value> {
         self.agent.look(|seen, state| {
             let mut events = Vec::new();
@@ -153,11 +153,11 @@ impl Play<'_> {
                 events.push(json!(event));
                 Ok(())
             })?;
-            // Runs of one moment have no order.
+            // Runs that ended at the same time have no order, so they are sorted.
             let mut runs: Vec<Run> = seen.runs(usize::MAX)?.0;
             runs.sort_by_key(|run| run.id);
             let queued: Vec<_> = seen.keys()?.iter().map(|key| seen.read(&found(&seen, key.id)?)).collect::<Result<_>>()?;
-            // The meters are durations measured on this machine.
+            // The meters are durations measured on this machine, so two runs have different values.
             let state = State { meters: Meters::default(), ..state };
             let mut all = json!({
                 "state": state,
@@ -224,7 +224,7 @@ fn said<T, E: Into<Error>>(result: Result<T, E>) -> String {
     result.map_or_else(|error| error.into().to_string(), |_| "done".to_owned())
 }
 
-/// Returns the records after each act.
+/// Runs `acts`, and returns the records after each act.
 fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     seed(Some(7));
     let mut play = Play::new(store)?;
@@ -237,8 +237,8 @@ fn live(store: &Store, acts: &[Act]) -> Result<Vec<(String, Value)>> {
     Ok(lived)
 }
 
-/// Default seed of the random lives, and their number below. `DORMOUSE_LIVES_SEED` and
-/// `DORMOUSE_LIVES` set others.
+/// Default seed and number of the random sequences of requests. The environment variables
+/// `DORMOUSE_LIVES_SEED` and `DORMOUSE_LIVES` override them.
 const SEED: u64 = 1;
 const CASES: u32 = 24;
 
@@ -318,7 +318,7 @@ proptest! {
     }
 }
 
-/// Runs these acts. After each, checks that the store names the agent as due whenever a dry run
+/// Runs `acts`. After each act, checks that the store names the agent as due whenever a dry run
 /// finds something to do, now or at some later times.
 fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn RemoteBackend>) -> Result<(), TestCaseError> {
     let home = tempfile::tempdir().expect("a directory");
@@ -346,7 +346,7 @@ fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn RemoteBackend>) -> Result<(), 
     Ok(())
 }
 
-/// Both requeues write equal lines into the archive.
+/// Two requeues at the same time write equal lines into the archive.
 #[test]
 fn a_dead_letter_requeued_twice_in_one_moment() {
     use Act::{Pass, Requeue, Say, Step};
@@ -355,7 +355,7 @@ fn a_dead_letter_requeued_twice_in_one_moment() {
         .expect("the same");
 }
 
-/// Runs these acts on both stores.
+/// Runs `acts` on a state directory and on `elsewhere`, and compares the records after each act.
 fn are_the_same(acts: &[Act], elsewhere: Rc<dyn RemoteBackend>) -> Result<(), TestCaseError> {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let directory = Store::open(made(one.path()), opener()).expect("open");
