@@ -1,5 +1,5 @@
-//! Arguments of several commands: texts, moments, agents, and the records that an id names; and the
-//! answers of commands with one result. An error names the flag.
+//! Arguments that several commands take (texts, times, agents, record ids), and the output of
+//! commands with one result. Each error names the wrong flag.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -45,7 +45,7 @@ where
     word.map(|word| parse(flag, word)).transpose()
 }
 
-/// Returns a usage error for a word that the rules refuse in every state of the records.
+/// Returns a usage error for the value of a flag that can't be valid in any state of the agent.
 pub fn wrong_word(flag: &str, refusal: Refusal) -> Error {
     let error = Error::in_word(flag, refusal.message);
     match refusal.hint {
@@ -54,7 +54,7 @@ pub fn wrong_word(flag: &str, refusal: Refusal) -> Error {
     }
 }
 
-/// Parses a past moment, or a duration before `now`.
+/// Parses a past time, or a duration before `now`.
 pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     if let Ok(span) = word.parse::<Span>() {
         return Ok(now.before(span));
@@ -62,15 +62,14 @@ pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     Time::said(word, now, Direction::Back).map_err(|error| Error::in_word(flag, error))
 }
 
-/// Parses a moment, which must not be past unless `past_ok`.
+/// Parses a time. Refuses a past time unless `past_ok` is set.
 pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
     let at = Time::said(word, now, Direction::Ahead).map_err(|error| Error::in_word(flag, error))?;
     Ok(to_come(at, now, past_ok)?)
 }
 
 /// Returns the argument TEXT, stdin for `-`, or the contents of a file for `@FILE`. Without TEXT,
-/// reads stdin unless stdin is a terminal. Refuses a text larger than `bound`, and reads only a few
-/// bytes more.
+/// reads stdin unless stdin is a terminal. Refuses a text larger than `bound`.
 pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
     match word {
         Some("-") => stdin(bound),
@@ -86,7 +85,7 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
         },
         None if std::io::stdin().is_terminal() => Err(Error::usage(format!("{flag}: nothing to say"))
             .with_hint("give the text, or `-` for stdin, or `@FILE`")),
-        // An empty stdin is an error, because a command under cron has an empty stdin by default.
+        // An empty stdin is an error, because under cron stdin is empty even if no text was meant.
         None => match stdin(bound)? {
             text if text.is_empty() => {
                 Err(Error::usage(format!("{flag}: there is no text, and nothing on stdin"))
@@ -109,10 +108,10 @@ pub fn bytes(word: &str, bound: &Bound) -> Result<Vec<u8>> {
     }
 }
 
-/// Reads a file. `action`: action in the error if it can't be opened.
+/// Reads a file. `action`: action that the error names if the file can't be opened.
 fn read_file(action: &'static str, path: &Path, bound: &Bound) -> Result<Vec<u8>> {
     let file = File::open(path).context(action, path)?;
-    // The size of a pipe is unknown, so it is measured while the pipe is read.
+    // A pipe has no known size and passes this check, so the read is bounded, too.
     bound.check(file.metadata().context("read", path)?.len())?;
     read_bounded(file, path, bound)
 }
@@ -182,22 +181,22 @@ pub fn can_ask(session: &Session) -> bool {
     !session.out.is_json() && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// Poll interval for agents that can't be watched.
+/// Poll interval for up to 999 agents that inotify can't watch.
 pub const LOOKS: Span = Span::from_secs(5);
 
-/// Returns the poll interval for agents that can't be watched: `LOOKS` longer for each thousand.
+/// Returns the poll interval for `unwatched` agents: `LOOKS` longer for each thousand of them.
 pub fn looks_at(unwatched: usize) -> Span {
     LOOKS.times(1 + unwatched as u64 / 1000)
 }
 
-/// Returns the message that agents can't be watched.
+/// Returns the message to the user that inotify can't watch some agents.
 pub fn cannot_watch() -> String {
     format!(
         "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
     )
 }
 
-/// Warns that the turn command can't be started now: its program may be installed later.
+/// Warns if the turn command can't be started, for example because its program is not installed.
 pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
     if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
@@ -212,7 +211,7 @@ fn utf8(path: &Path, bytes: Vec<u8>) -> Result<String> {
     })
 }
 
-/// Returns the agent of a command about records: the named agent, or that of the calling turn.
+/// Returns the agent that a command names, else the agent of the calling turn.
 pub fn optional_agent(args: &AgentFlag) -> Result<Option<AgentName>> {
     one_agent(args.word.as_ref(), args.agent.as_ref())
 }
@@ -254,7 +253,7 @@ fn which_agent() -> Error {
     Error::usage("which agent?").with_hint("name it as a word or with --agent, or set DORMOUSE_AGENT")
 }
 
-/// Returns the agents of a listing command: those named, else that of the calling turn, else all.
+/// Returns the agents that a listing command names, else the agent of the calling turn, else all.
 pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     let (words, flags) = (&args.words, &args.agent);
     let has_both = !words.is_empty() && !flags.is_empty();
@@ -287,8 +286,8 @@ pub fn each_listed(
     session.each_chosen(&chosen, |session, name| each(session, &store.agent(name)?))
 }
 
-/// Names the agents of a command that changes records, if the command line names none: the agent
-/// of the calling turn, else the agents among the values of a flag, which are moved.
+/// Adds agents if `args` names none: the agent of the calling turn, else the existing agents among
+/// `words`, the values of another flag. Removes those agents from `words`.
 pub fn name_agents<W: AsRef<OsStr>>(store: &Store, args: &mut AgentFlags, words: &mut Vec<W>) -> Result<()> {
     if !args.words.is_empty() || !args.agent.is_empty() {
         return Ok(());
@@ -333,7 +332,7 @@ pub fn open_id<T: OpenRecord>(agent: &Agent<'_>, part: Option<&str>) -> Result<O
     part.map(|part| find(part).map(|(_, id)| id)).transpose()
 }
 
-/// Reads a record, open or ended. Fails if it does not exist.
+/// Reads a record, open or ended. Error if the record does not exist.
 pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, id: T::Id) -> Result<T> {
     let found = agent.look(|seen, _| open_or_ended(&seen, id))?;
     found.ok_or_else(|| no_record::<T>(id))

@@ -88,7 +88,8 @@ fn copy_of(name: &AgentName, text: &str) -> Result<NewFile> {
         .with_hint(format!("remove dormouse-{name}-*.toml there")))
 }
 
-/// Maximum number of leftover copies. A larger number must have another cause.
+/// Maximum number of temporary copies of one agent and process id. A larger number must have
+/// another cause than killed `edit` commands.
 const MOST_LEFT: u32 = 100;
 
 /// Returns the edited and validated settings; `None` if they are unchanged.

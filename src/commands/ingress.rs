@@ -34,22 +34,22 @@ use crate::rules::delivery::Delivery;
 use crate::rules::signature::{self, Shown};
 use crate::store::Store;
 
-/// Deadlines since the start of the process: for the request, the lock, the answer, and the end of
-/// the process. Many senders never retry, so a delivery may use all of this time.
+/// Time limits from the start of the process for reading the request, getting the lock, answering,
+/// and ending the process. Many senders never retry, so a delivery may use all of this time.
 const READ: Duration = Duration::from_secs(7);
 const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
 const END: Duration = Duration::from_millis(9500);
 
-/// Minimum time from a request to the refusal of a wrong capability. Every lookup is shorter, so
-/// the response time reveals nothing.
+/// Minimum time from a request to the refusal of a wrong trigger secret. Every search for a trigger
+/// is shorter, so the response time does not reveal which triggers exist.
 const ALIKE: Duration = Duration::from_millis(50);
 
 /// Maximum number of values in a JSON body, which bounds the memory for a body of tiny values. A
 /// list counts as two values and an object as three, because they take that much more memory.
 const MAX_VALUES: usize = 50_000;
 
-/// Maximum length of one reference in the provenance, in characters.
+/// Maximum length of one string in `source_refs` of a delivery, in characters.
 const MAX_REF: usize = 200;
 
 pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
@@ -101,8 +101,7 @@ fn answer(session: &Session, mut request: HttpRequest) -> Result<HttpAnswer> {
         ["agents", name, "triggers", id, in_path @ ..] if is_secret(in_path) && request.method == "POST" => {
             let delivered = deliver(session, request, (name, id, in_path.first().copied()));
             Ok(delivered.unwrap_or_else(|refused| {
-                // The delay follows all other work, because the duration of that work depends on
-                // the refusal.
+                // The response time must not reveal how far the search for the trigger got.
                 if refused.status == HttpStatus::UNAUTHORIZED {
                     thread::sleep(ALIKE.saturating_sub(come.elapsed()));
                 }
@@ -132,7 +131,7 @@ fn nothing() -> HttpAnswer {
     HttpAnswer::new(HttpStatus::NOT_FOUND, "there is nothing here")
 }
 
-/// Answers with metrics: sums, and those of public agents if `[ingress] read` allows them.
+/// Answers with metrics: sums, and with `[ingress] read` also those of each public agent.
 fn numbers(session: &Session) -> Result<HttpAnswer> {
     let store = session.store()?;
     let now = session.clock.now();
@@ -217,7 +216,7 @@ impl From<Error> for HttpAnswer {
     }
 }
 
-/// Returns the answer to a sender without a valid capability.
+/// Returns the answer to a sender without the secret of an active trigger.
 fn wrong() -> HttpAnswer {
     let message = "no active trigger has this capability";
     HttpAnswer::new(HttpStatus::UNAUTHORIZED, message).with("WWW-Authenticate", "Bearer")
@@ -380,7 +379,7 @@ fn key(request: &HttpRequest, settings: &IngressSettings) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Returns the provenance of a delivery: method, content type, sender, and the chosen headers.
+/// Returns the origin of a delivery: method, content type, sender, and `source_headers`.
 fn provenance(request: &HttpRequest, settings: &IngressSettings) -> Vec<String> {
     let header = |name: &str| request.header(name).ok().flatten();
     let mut refs = vec![format!("http:method:{}", request.method)];

@@ -64,7 +64,7 @@ pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<St
     report(session, &object, &format!("saved {}", path.unwrap_or_default()))
 }
 
-/// Prints the object with --json, else the text with --verbose only: the output is that of a turn.
+/// Prints JSON with --json, or text with --verbose only, because stdout belongs to the turn.
 fn report(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
     if session.out.is_json() {
         session.out.json_line(object);
@@ -74,7 +74,7 @@ fn report(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Reads a checkpoint. An empty one is refused by default: it usually comes from a failed command.
+/// Reads a checkpoint. Refuses an empty one, usually from a failed command, unless `allow_empty`.
 fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     let bytes = bytes(word, &CHECKPOINT)?;
     if bytes.is_empty() && !allow_empty {
@@ -108,7 +108,7 @@ pub fn give_way(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
     answer(session, &object, |_| format!("{run_id}  is {becomes} when this turn exits"))
 }
 
-/// Saves a checkpoint: writes the file, then commits its name, without which it has no effect.
+/// Saves a checkpoint: writes the file, and then commits its name, which makes the file valid.
 fn save(
     session: &Session,
     agent: &Agent<'_>,
@@ -152,7 +152,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
             let time = args.deadline.unwrap_or(Span::ZERO);
             let mut open = Context::new(session, &agent).open()?;
             let section = rules::open_section(&mut open.draft, run_id, time, true)?;
-            // The section ends with this process, which holds its lock.
+            // Other processes see by this lock if the section's process is alive.
             let _held = agent.ready_local()?.hold_section(run_id, section.number)?;
             open.commit()?;
             let status = within(session, &agent, run_id, section, &args.argv);
@@ -173,7 +173,7 @@ fn within(
 ) -> Result<Status> {
     let ending = foreground::EndOptions { orphaned: Some(Signal::KILL), ..foreground::EndOptions::default() };
     let ran = foreground::run(argv, &mut Nobody, &ending);
-    // The exit status is that of the command, even on an error. The section ends with this process.
+    // The critical section ends with this process anyway, so an error must not hide the status.
     let _ = close(session, agent, run_id, Some(section.number));
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {
@@ -204,21 +204,21 @@ fn show(
     report(session, &object, &text)
 }
 
-/// Maximum number of messages that one safe point delivers.
+/// Maximum number of messages that one call of `safe-point` delivers to the turn.
 const HANDED_OVER: usize = 64;
 
-/// Poll interval for new messages, and for the end of a process that holds a section.
+/// Poll interval for new messages, and for the end of a process that runs a critical section.
 const LISTENS: Duration = Duration::from_millis(200);
 
-/// Reason for ending the command when only messages of the operator have arrived.
+/// Reason for ending the command that `safe-point` runs, if the operator has sent messages.
 const SPOKEN_TO: &str = "the operator has something to say";
 
-/// Result of a safe point.
+/// Result of the check by which a turn asks if it should yield.
 struct Findings {
     state: State,
     /// Reason for which the turn should yield; `None` if the turn may continue.
     reason: Option<String>,
-    /// Unread messages of the operator that a step would not drop.
+    /// Undelivered messages from the operator, except those that a step would drop.
     said: Vec<Message>,
 }
 
@@ -294,7 +294,7 @@ fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings>
     Ok(Findings { state, reason, said })
 }
 
-/// Checks for a result at each change of the records, and when a section expires.
+/// Waits up to `wait` until the turn should yield or has messages (if stdout `is_read`).
 fn wait_for_something(
     session: &Session,
     agent: &Agent<'_>,
@@ -329,7 +329,7 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
     Ok(found)
 }
 
-/// Returns the unread messages of the operator that a step would not drop.
+/// Returns undelivered messages from the operator, except those that a step would drop.
 fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
@@ -338,7 +338,7 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
     let (policy, now) = (agent.policy()?, session.clock.now());
     let mut messages = Vec::new();
     for waiting in found {
-        // The next step quarantines a malformed file.
+        // A malformed file is skipped, because the next step quarantines the file.
         let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
         if !is_interjection(&message) {
             continue;
@@ -385,7 +385,7 @@ fn run_command(
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
     })?;
-    // The kernel signals the command if this process dies, because no other process would end it.
+    // If this process dies, no other process ends the command, so the kernel signals it.
     let ending = foreground::EndOptions { signal, grace: args.grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
         let state = Context::new(session, agent).end_abandoned_sections(state.clone())?;
@@ -406,10 +406,10 @@ fn run_command(
         Ok(None) => {
             let now = session.clock.now();
             let run = state.current_run.as_ref();
-            // The expiry of a section changes no record, so the wait ends at the expiry.
+            // An expired critical section changes no record, so the monitor asks again then.
             let section = run.and_then(|run| protected_until(run, now));
             let section = section.and_then(|until| instant_of(until, now));
-            // The arrival of a message changes no record either, so the inbox is polled.
+            // An arriving message changes no record, so the monitor also polls the inbox.
             let listens = Instant::now().checked_add(LISTENS);
             MonitorDecision::GoesOn { ask_again: section.into_iter().chain(listens).min() }
         }
@@ -423,7 +423,7 @@ fn run_command(
         return Ok(Status::OfCommand(ran.status));
     }
     let reason = asked(&agent.peek()?)?;
-    // The process that ends the turn may have signalled the command before this check.
+    // Another process signalled the command, and the turn need not yield, so its status counts.
     if !ran.was_ended && reason.is_none() {
         return Ok(Status::OfCommand(ran.status));
     }

@@ -27,7 +27,7 @@ use crate::store::Agent;
 
 use super::args::{answer, parse, parse_optional};
 
-/// Number of transitions that `state` shows.
+/// Number of state transitions that `state` shows.
 const HISTORY: usize = 10;
 
 pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
@@ -101,10 +101,10 @@ pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Maximum number of questions that `list` shows, each with the command that answers it.
+/// Maximum number of questions from agents to the operator that `list` shows.
 const QUESTIONS: usize = 5;
 
-/// Shows the open questions below the table, whose columns are too narrow for commands.
+/// Shows the agents' questions to the operator below the table, which is too narrow for them.
 fn say_questions(session: &Session, lines: &[ListRow]) {
     let questions =
         lines.iter().flat_map(|line| line.questions().map(move |question| (&line.agent, question)));
@@ -182,7 +182,7 @@ fn say_if_moved(session: &Session, state: &State) {
     }
 }
 
-/// Lists the installed hooks, and marks the hooks that run.
+/// Lists the installed hooks, and the reason for each hook that is installed but does not run.
 fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
     let hooks = installed::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
@@ -202,7 +202,7 @@ fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
     });
 }
 
-/// Returns the state machine as `state --json` shows it.
+/// Returns the JSON of `state`: execution state, possible next states and last transitions.
 fn machine_object(state: &State, history: &[Event]) -> Value {
     let execution = &state.execution;
     present(json!({
@@ -218,7 +218,7 @@ fn machine_object(state: &State, history: &[Event]) -> Value {
     }))
 }
 
-/// Returns the state machine as text for people, with the last transitions.
+/// Returns the text of `state`: execution state, possible next states and last transitions.
 fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> String {
     let execution = &state.execution;
     let names: Vec<&str> = next(execution.state).iter().map(|state| state.name()).collect();
@@ -256,7 +256,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let store = session.store()?;
     let now = session.clock.now();
     let known = if all { store.due(now, false)? } else { None };
-    // Text output needs one time, which the store can compute; JSON output lists every agent.
+    // Text needs only the earliest time, which the store may know; JSON also lists the agents.
     let names =
         if known.is_none() || session.out.is_json() { agents(&store, &chosen, all)? } else { Vec::new() };
     let mut earliest = known.as_ref().and_then(|known| known.next);
@@ -299,7 +299,7 @@ fn written(at: Time, format: WakeFormat) -> String {
     }
 }
 
-/// Maximum number of named agents that need attention.
+/// Maximum number of agents to look at, and of questions per agent, in the overview.
 const NAMED: usize = 5;
 
 /// Hint for a state directory that no process ticks.
@@ -341,7 +341,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }
-        // An unstarted agent needs no tick, so it is not counted.
+        // Agents that were never started need no tick, so they are counted separately.
         let started = lines.iter().filter(|line| line.status != AgentStatus::Booting);
         let started = tally(started.map(|line| line.posture)).into_iter();
         let mut stand: Vec<String> =

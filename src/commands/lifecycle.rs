@@ -213,8 +213,8 @@ pub fn resume(session: &mut Session, args: cli::ResumeArgs) -> Result<Status> {
     Ok(session.each_agent(&names, args.agents.all, |session, name| resume_one(session, &store, name)))
 }
 
-/// True if `--all` includes an agent. Stopped agents stay stopped. An agent that can't be read is
-/// included, so that its error is reported.
+/// True if `resume --all` includes an agent: one that is suspended and not stopped. The caller
+/// includes an agent that can't be read, so that its error is reported.
 fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
     let state = store.agent(name)?.peek()?;
     Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)
@@ -285,7 +285,7 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
     answer(session, &object, |_| format!("{}  {} ({})", agent.name(), after.execution.state, after.status))
 }
 
-/// Refuses to settle a run that may be running elsewhere. Fails if that is another machine.
+/// Reports that a run is left alone, as it may run elsewhere. Error if `away` is another machine.
 fn leave_alone(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -350,7 +350,7 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
     Context::new(session, agent).run_effects([Effect::Settle(run.run_id)])
 }
 
-/// Resumes the agent unless the settlement of an interrupted run did. Returns the new state.
+/// Resumes the agent, unless settling the run `interrupted` has resumed it. Returns the new state.
 fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunId>) -> Result<State> {
     let store = agent.store();
     let now = session.clock.now();

@@ -83,7 +83,7 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
     });
     if let Some(path) = &args.output {
         let text = metrics::text(&readings, Naming::All, now);
-        // The file is readable for all users, because the collector usually runs as another user.
+        // The file is readable for all users, because the metrics collector often has its own user.
         replace(path, 0o644, &text)?;
         if out.is_json() {
             let (path, agents) = (path.to_string_lossy(), names.len());
@@ -116,9 +116,9 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
     for name in &names {
         match store.agent(name).and_then(|agent| activity(&agent, since, now)) {
             Ok(activity) => history.agents.push(activity),
-            // A missing agent that the user named is an error, and no page is written.
+            // An agent that the user named must exist, or no report is written.
             Err(error @ Error::NoAgent { .. }) if !named.is_empty() => return Err(error),
-            // The agent was deleted after the names were listed.
+            // The agent was deleted after the names were listed, so the report does not need it.
             Err(Error::NoAgent { .. }) => {}
             Err(error) => {
                 session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));

@@ -44,7 +44,7 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
             if !agents.all {
                 name_agents(&store, &mut agents, &mut words)?;
             }
-            // Each printed line already names its agent.
+            // Each output line already names its agent, so no separate label is printed.
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
@@ -62,12 +62,12 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
     }
 }
 
-/// Returns the status of a message in the inbox.
+/// Returns the status of a message in the inbox: dequeued if it is claimed, else queued.
 fn queued_status(state: &State, id: MessageId) -> MessageStatus {
     if state.claimed_message() == Some(id) { MessageStatus::Dequeued } else { MessageStatus::Queued }
 }
 
-/// True if a message is held until the operator decides about it.
+/// True if the message is held until the operator decides about it.
 fn needs_operator(state: &State, id: MessageId) -> bool {
     state.held.as_ref().is_some_and(|held| held.needs_operator && held.message_id == id)
 }
@@ -235,7 +235,7 @@ fn drop_one(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Ref
     Ok(())
 }
 
-/// Maximum number of files whose events share one transaction.
+/// Maximum number of quarantined files that one transaction handles.
 const TOGETHER: usize = 256;
 
 /// Decision of the operator about a quarantined file.
@@ -287,7 +287,7 @@ fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Accepts or drops the named files, or all files if `named` is empty.
+/// Accepts or drops the quarantined files that `named` lists, or all if `named` is empty.
 fn decide(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -327,7 +327,7 @@ fn decide(
     Ok(status)
 }
 
-/// Returns the listed files of these names. Fails if a name is not listed.
+/// Returns the quarantined files with the names in `named`. Error if one of them does not exist.
 fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     let find = |named: &OsString| {
         let named = named.to_string_lossy();
@@ -337,8 +337,8 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     named.iter().map(find).collect()
 }
 
-/// Carries out a decision for one file. Returns false if the file no longer exists. Error when a
-/// step would not admit an accepted file.
+/// Accepts or drops one quarantined file. Returns false if the file no longer exists. Error when
+/// the file should be accepted and is still no valid message.
 fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rejected) -> Result<bool> {
     let local = open.locked.local();
     match verdict {

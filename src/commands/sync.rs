@@ -49,7 +49,7 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result
             let InWorkTree { root, agent, file } = InWorkTree::of(&path)?;
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
             let store = session.store_at(Anchor::at(top.join(root)))?;
-            // The other version is saved before `put` overwrites the file.
+            // The version that the merge does not keep is saved before `put` overwrites the file.
             let quarantined = store.agent(&agent)?.local().put_aside(&file, &other)?;
             put(&kept)?;
             session.out.note(&format!("{path}: the other version is in {quarantined}"));

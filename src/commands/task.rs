@@ -115,7 +115,7 @@ fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)
     Ok((required_agent(&agent)?, None))
 }
 
-/// Converts the flags of `task start` to a request for the rules.
+/// Checks the flags of `task start`, and resolves ids and files in them.
 fn wanted(
     session: &Session,
     agent: &Agent<'_>,
@@ -299,7 +299,7 @@ fn look_after(
     seat: &mut Seat,
 ) -> Result<()> {
     let (agent, id) = (store.agent(&args.agent)?, args.task);
-    // This process holds the lease until it ends.
+    // The lease keeps other processes from settling the task while this process lives.
     let held = agent.inherited_lease(Subject::Task(id), lock, session.clock.now())?;
     let (context, this) = (Context::new(session, &agent), claimant(store)?);
     let task = context.change(|draft| rules::run(draft, id, this))?.made;
@@ -314,8 +314,7 @@ fn look_after(
         }
         None => seen(session, Err(Error::failed("it was stopped before it began"))),
     };
-    // The message is sent even if no command runs, because the process that started this supervisor
-    // waits for it.
+    // The process that started this supervisor waits for this report, even if no command runs.
     seat.begun();
     // Another process may have to settle the task, and needs the noted end. Without a note the task
     // counts as interrupted.
@@ -331,7 +330,7 @@ fn look_after(
     }
 }
 
-/// Returns the command of a task, and the input pipe of an interactive one. `fence`: fencing token
+/// Returns the command of a task, and the input pipe of an interactive task. `fence`: fencing token
 /// of the task's lease in a database.
 fn prepare(
     store: &Store,

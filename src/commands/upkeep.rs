@@ -102,7 +102,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Totals of a check.
+/// Totals of `doctor` over all checked agents.
 #[derive(Default)]
 struct CheckTotals {
     /// Number of agents whose records were checked.
@@ -137,7 +137,7 @@ impl CheckTotals {
 /// released, so that a slow reader of the output blocks no other command.
 fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut CheckTotals) -> Result<()> {
     let dir = agent.workdir().tmp().parent();
-    // The lock may be writable where nothing else is.
+    // The lock does not prove that this user may write into the agent's directory.
     let writable = || rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path());
     let locked = agent.change_damaged(session.clock.now()).and_then(|locked| writable().map(|()| locked));
     let (locked, mut notes) = match locked {
@@ -153,14 +153,14 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
             (None, vec![error.to_string()])
         }
     };
-    // A moved agent is not repaired, so that its export can be repeated.
+    // The records of a moved agent must stay as they are, so that its export can be repeated.
     let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
     seen.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
-    // An agent that can't be read is reported by the checks below.
+    // If the agent can't be read, `checks::agent` reports that.
     let records = if agent.store().is_remote() { None } else { load::load_unlocked(agent, now).ok() };
     seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
-    // The records of an agent in a database are checked in a copy as files.
+    // The checks read files, so the records of an agent in a database are copied to files.
     let files = match &locked {
         Some(locked) => locked.as_files()?,
         None => agent.as_files(session.clock.now())?,
@@ -169,7 +169,7 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
     if let (Some(locked), None) = (&locked, &files) {
         found.stale_files(locked.local());
     }
-    // Records that can't be read are already reported by the checks above.
+    // Unreadable records are ignored, because `checks::agent` has reported them.
     let _ = checks::elsewhere(&mut found, agent, session.clock.now());
     let checked = found.checked;
     let findings: Vec<Finding> = match &files {
@@ -280,7 +280,7 @@ fn note(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &F
     Context::new(session, agent).commit(locked, draft).map(drop)
 }
 
-/// Result of `gc` for an agent; with --dry-run, the forecast.
+/// Result of `gc` for an agent; with --dry-run, the expected result.
 #[derive(Debug, Serialize)]
 struct GcReport {
     agent: AgentName,

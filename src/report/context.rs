@@ -23,12 +23,12 @@ use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 
 use super::trigger::DefaultIngress;
 
-/// Maximum numbers of briefs, reduced messages and interjections in the document.
+/// Maximum numbers of turn summaries, messages without a turn, and interjections in `context.json`.
 pub const BRIEFS: usize = 5;
 pub const REDUCED: usize = 50;
 pub const INTERJECTED: usize = 50;
 
-/// Directories of a turn, and its address for outside systems.
+/// Directories of a turn, and the address at which outside systems reach the agent.
 pub struct TurnPaths<'a> {
     pub state_dir: &'a Path,
     pub run_dir: &'a Path,
@@ -42,9 +42,9 @@ pub struct TurnPaths<'a> {
 pub struct History {
     pub briefs: Vec<Brief>,
     pub reduced: Vec<Message>,
-    /// Number of all reduced messages; `reduced` has only the newest.
+    /// Number of all messages settled without a turn; `reduced` has only the newest.
     pub reduced_count: u64,
-    /// Interjections that earlier runs of the message received, newest first.
+    /// Messages of priority `interject` that earlier runs of the message received, newest first.
     pub interjected: Vec<Message>,
     /// Plan of the current work item, as prose.
     pub plan: Option<String>,
@@ -59,22 +59,22 @@ pub struct Document<'a> {
     schema: &'static str,
     agent: AgentInfo<'a>,
     run: ThisRun<'a>,
-    /// Message that the turn is about.
+    /// Message for which the turn runs.
     message: MessageView<'a>,
     /// Reason for the turn.
     continuation: &'a Continuation,
-    /// Waits that the message ends.
+    /// Waits that the message of the turn ends.
     resolves: Vec<EndedWait<'a>>,
     reduced: Reduced<'a>,
-    /// Interjections that earlier runs of the message received, oldest first.
+    /// Messages of priority `interject` that earlier runs of the message received, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     interjected: Vec<MessageView<'a>>,
     work: WorkView<'a>,
-    /// Active waits, without those that the message ends.
+    /// Active waits, except those that the message of the turn ends.
     waits: Vec<&'a Wait>,
     tasks: &'a [Task],
     timers: &'a [Timer],
-    /// Newest first.
+    /// Summaries of earlier turns, newest first.
     recent_briefs: &'a [Brief],
     capabilities: Capabilities,
     default_external_ingress: Option<&'a DefaultIngress>,
@@ -88,7 +88,7 @@ struct AgentInfo<'a> {
     description: &'a Option<String>,
 }
 
-/// Run, with the reason if its message was deferred before.
+/// Run of the turn, with the reason if its message was deferred before.
 #[serde_with::skip_serializing_none]
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -122,7 +122,7 @@ enum BodyIs {
     Evidence,
 }
 
-/// Wait that the message ends. A wait whose record is missing has only an id.
+/// Wait that the message of the turn ends. A wait whose record is missing has only an id.
 #[derive(Serialize)]
 #[serde(untagged)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -137,16 +137,16 @@ enum EndedWait<'a> {
     },
 }
 
-/// Messages that were reduced since the last completed turn.
+/// Messages that were settled without a turn since the last completed turn.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Reduced<'a> {
     count: u64,
-    /// Newest of these messages, oldest first.
+    /// Newest of the `count` messages, oldest first.
     messages: Vec<MessageView<'a>>,
 }
 
-/// Current work item, and all open ones.
+/// Current work item, and all open work items.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct WorkView<'a> {
@@ -264,7 +264,6 @@ fn allowed(run: &CurrentRun, records: &Records) -> Allowed {
     }
 }
 
-/// Returns the waits that the continuation's message ends, each with its age.
 fn resolves<'a>(continuation: &'a Continuation, records: &'a Records, now: Time) -> Vec<EndedWait<'a>> {
     let shown = |id: &'a WaitId| match records.waits.iter().find(|wait| wait.id == *id) {
         Some(wait) => EndedWait::Whole { wait, age_ms: now.since(wait.created_at).as_millis() },

@@ -264,7 +264,7 @@ fn facts_document(facts: &Projection) -> Value {
 }
 
 /// Returns the text of `explain`: the decision, the reason of a failed last turn, the rung that
-/// applies, with `--verbose` after the rungs before it, and the events that would wake the agent.
+/// applies (with `--verbose` the rungs before it, too), and the events that would wake the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
     let does_nothing = matches!(report.decision, DecisionKind::Stop | DecisionKind::Noop);

@@ -50,10 +50,10 @@ impl Column {
     }
 }
 
-/// Minimum width of a note, and its maximum without a terminal width.
+/// Minimum width of a note in columns, and its maximum if the terminal's width is unknown.
 const NOTE: (usize, usize) = (20, 160);
 
-/// Minimum width of a cut agent name.
+/// Minimum width of a cut agent name, in columns.
 const NAME: usize = 12;
 
 /// Renders the agents as a table with a header. Notes are cut so that a row fits into `width`
@@ -85,9 +85,8 @@ pub fn natural(one: &str, other: &str) -> Ordering {
     parts(one).cmp(parts(other)).then_with(|| one.cmp(other))
 }
 
-/// Splits a name into its numbers and its other bytes, in a form whose order is that of people: a
-/// number has the place of a digit among the bytes, and of two numbers the one with fewer digits
-/// comes first.
+/// Splits a name into numbers and other bytes, as sort keys for [`natural`]. A number sorts like a
+/// digit among the bytes, and a number with fewer digits sorts before a number with more.
 fn parts(name: &str) -> impl Iterator<Item = (u8, usize, &[u8])> {
     let parts = name.as_bytes().chunk_by(|byte, next| byte.is_ascii_digit() && next.is_ascii_digit());
     parts.map(|part| {
@@ -126,7 +125,7 @@ pub struct ListRow {
     /// Number of quarantined files of the inbox.
     #[serde(skip_serializing_if = "is_default")]
     pub rejected: usize,
-    /// Number of messages that were reduced since the last completed turn.
+    /// Number of messages settled without a turn since the last completed turn.
     #[serde(skip_serializing_if = "is_default")]
     pub reduced: u64,
     pub pending_wake_hint: Option<WakeHint>,
@@ -145,7 +144,8 @@ pub struct ListRow {
 }
 
 impl ListRow {
-    /// `identity` is `None` if the row does not show it.
+    /// Returns the row of an agent. Without `identity`, the row has no kind, visibility, owner or
+    /// parent.
     pub fn new(records: &Records, arrivals: &Arrivals, identity: Option<Identity>, now: Time) -> ListRow {
         let state = &records.state;
         let posture = posture(records);
@@ -208,7 +208,7 @@ impl ListRow {
         newest.filter(|attention| attention.subject == Subject::Asked)
     }
 
-    /// Returns the next time at which a distance of the row from `now` changes.
+    /// Returns the next moment at which one of the row's times, shown relative to `now`, changes.
     pub fn next_change(&self, now: Time) -> Option<Time> {
         let shown = [self.turn_since, self.last_turn_at, self.due];
         shown.into_iter().flatten().map(|at| relative_change(at, now)).min()
@@ -231,7 +231,7 @@ impl ListRow {
             Some(Column::Agent) => Ordering::Equal,
             Some(Column::Posture) => self.posture.cmp(&other.posture),
             Some(Column::Queue) => other.pending.cmp(&self.pending),
-            // An agent without the time is last.
+            // `None` is the least value, so agents without a last turn are last.
             Some(Column::Last) => other.last_turn_at.cmp(&self.last_turn_at),
             Some(Column::Due) => (self.due.is_none(), self.due).cmp(&(other.due.is_none(), other.due)),
             Some(Column::Note) => self.reason.cmp(&other.reason),
@@ -259,7 +259,7 @@ impl ListRow {
         let retry = retry.map(|retry| {
             let what =
                 retry.attempt.map_or_else(|| "recovery".to_owned(), |number| format!("attempt {number}"));
-            // A stopped agent tries nothing again before its start.
+            // A stopped agent retries nothing before its next start.
             let when = if is_stopped { "after a start".to_owned() } else { due(retry.not_before, now) };
             let is_told = newest.is_some_and(|newest| newest.reason.ends_with(&retry.reason));
             let why = if is_told { String::new() } else { format!("{}; ", one_line(&retry.reason, 60)) };
@@ -305,7 +305,7 @@ impl ListRow {
     }
 }
 
-/// Describes an attention in few words, with the last cause of a dead letter.
+/// Describes an attention in few words: for a dead letter, by the cause of the last failure.
 fn brief(attention: &Attention) -> String {
     let gave_up = attention.reason.strip_prefix("gave up after ").and_then(|text| text.split_once(": "));
     let reason = gave_up.map_or(attention.reason.as_str(), |(_, cause)| cause);

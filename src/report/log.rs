@@ -13,8 +13,8 @@ use super::text::one_line;
 /// Maximum length of a text from outside within a line, in characters.
 pub const LONGEST: usize = 160;
 
-/// Renders an event as a line for people, with the text of the message that it is about, if given.
-/// Returns `None` if another event reports it, too.
+/// Renders an event as a line for people. `said`: text of the event's message, if known. Returns
+/// `None` for an event that people need not see ([`words`]).
 pub fn line(event: &Event, said: Option<&str>, out: &Output) -> Option<String> {
     let (mut words, tone) = words(event)?;
     if let Some(said) = said {
@@ -31,7 +31,7 @@ pub fn output(text: &str, out: &Output) -> String {
 }
 
 /// Returns the sentence for an event, with unescaped outside text, and the sentence's tone. Returns
-/// `None` if another event has the same content.
+/// `None` if another event has the same content, or if only a developer needs the event.
 pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let field = |name: &str| text(&event.data[name]);
     let because = |words: String| match field("reason").or_else(|| field("cause")) {
@@ -42,7 +42,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
     let plain = |name: &str| of(name).replace('_', " ");
     let bad = Some(Tone::Bad);
     Some(match event.kind {
-        // Another event has the same content, or only a developer needs this event.
+        // Hidden events: another event has the same content, or only developers need them.
         EventKind::StateTransition
         | EventKind::ControlRequestAdmitted
         | EventKind::CurrentRunAborted
@@ -129,7 +129,6 @@ fn timer(event: &Event) -> String {
     }
 }
 
-/// Describes the outcome of a turn.
 fn ended(terminal: &str) -> String {
     match terminal {
         "completed" | "failed" => terminal.to_owned(),
@@ -140,7 +139,7 @@ fn ended(terminal: &str) -> String {
     }
 }
 
-/// Returns a string or number as text; `None` for every other value.
+/// Returns a nonempty string or a number as text; `None` for every other value.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) if !text.is_empty() => Some(text.clone()),

@@ -53,7 +53,7 @@ impl Reading {
     }
 }
 
-/// Agents with metrics of their own. The sums include every agent.
+/// Agents with metrics of their own. The sums over all agents include every agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     All,
@@ -69,15 +69,15 @@ pub struct Readings {
     pub unreadable: Vec<AgentName>,
 }
 
-/// Value with its labels.
+/// Value of a metric, with Prometheus labels.
 struct Sample<'a> {
-    /// Part of a histogram, which ends the name of the metric.
+    /// End of the metric's name for a part of a histogram, such as `_sum`; else empty.
     suffix: &'static str,
     labels: Vec<(&'static str, Cow<'a, str>)>,
     value: f64,
 }
 
-/// Metric with its samples.
+/// Prometheus metric: name, type, help text and values.
 struct Family<'a> {
     name: String,
     /// Type of the metric: gauge, counter or histogram.
@@ -121,7 +121,7 @@ impl Family<'_> {
     }
 }
 
-/// Escapes the value of a label for use between quotes.
+/// Escapes the value of a Prometheus label for use between quotes.
 fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -187,9 +187,9 @@ fn gauge<'a>(name: &str, help: &'static str, samples: Vec<Sample<'a>>) -> Family
     Family { name: format!("dormouse_{name}"), kind: "gauge", help, samples }
 }
 
-/// Values of a metric for one agent.
+/// Type of a metric, and the function that reads the metric's values from one agent.
 enum Values {
-    /// Gauge that is summed for all agents together.
+    /// Gauge whose values are added for all agents together.
     Summed(fn(&Reading) -> u64),
     /// Gauge whose minimum counts for all agents together.
     Earliest(fn(&Reading) -> Option<Time>),
@@ -353,7 +353,7 @@ fn labelled<'a>(label: &'static str, word: &'a str, count: u64) -> Sample<'a> {
     Sample { suffix: "", labels: vec![(label, word.into())], value: number(count) }
 }
 
-/// Returns at most one number, without labels.
+/// Returns the value as a sample without labels; no sample for `None`.
 fn maybe(value: Option<f64>) -> Vec<Sample<'static>> {
     value.map(|value| Sample { suffix: "", labels: Vec::new(), value }).into_iter().collect()
 }
@@ -362,7 +362,6 @@ fn alone(value: f64) -> Vec<Sample<'static>> {
     maybe(Some(value))
 }
 
-/// Converts a moment to seconds since 1970.
 fn seconds(at: Time) -> f64 {
     at.as_millis() as f64 / 1000.0
 }

@@ -33,7 +33,7 @@ pub fn listener() -> OutputListener {
 /// Last text that this process has written to stderr.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Maximum size of the kept text in bytes, more than an automatic brief has.
+/// Maximum size of [`SAID`] in bytes, more than the summary of a turn, which is compared with it.
 const KEPT: usize = 8 << 10;
 
 fn keep(text: &str) {
@@ -87,7 +87,7 @@ pub struct Style {
     pub color: Option<bool>,
 }
 
-/// Size of the buffer of results in bytes. More is written at once.
+/// Number of bytes of results that are collected before they are written.
 const BUFFER: usize = 8 << 10;
 
 /// Output streams of one command. A reader that closes its pipe early is no error.
@@ -153,7 +153,7 @@ impl Output {
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
-    /// Creates a progress bar, which appears after some time on a terminal. `of`: amount of work.
+    /// Creates a progress bar, which a terminal shows after some time. `of`: total amount of work.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> WorkProgress {
         WorkProgress::new(unit, of, self.style.quiet)
     }
@@ -243,7 +243,7 @@ impl Output {
         }
     }
 
-    /// Writes the results of another process. An error in the last line is one of this command.
+    /// Writes the output of another process. A final JSON error counts as this command's error.
     pub fn results(&mut self, lines: &[u8], status: Status) {
         let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (results, last) = lines.split_at(begins);
@@ -280,7 +280,7 @@ impl Output {
         !matches!((null, stdout), (Ok(null), Ok(stdout)) if null == stdout)
     }
 
-    /// True if an earlier write to stdout failed because the reader has closed the pipe.
+    /// True if a write to stdout has failed, for example because the reader closed the pipe.
     pub fn is_closed(&self) -> bool {
         self.failure.is_some()
     }
@@ -295,17 +295,17 @@ impl Output {
         !(self.is_closed() || is_broken)
     }
 
-    /// Escapes outside text that may neither end its line nor change the colour.
+    /// Escapes text from outside, so that it can neither end its line nor change the colour.
     pub fn safe(&self, text: &str) -> String {
         escape_line(text).into_owned()
     }
 
-    /// Escapes outside text of several lines, and indents all lines but the first.
+    /// Escapes text from outside that has several lines, and indents all lines but the first.
     pub fn indented(&self, text: &str) -> String {
         escape_indented(text)
     }
 
-    /// Escapes outside text at the end of the output, and keeps its line breaks.
+    /// Escapes text from outside that is last in the output, so that its line breaks can be kept.
     pub fn whole(&self, text: &str) -> String {
         escape(text).into_owned()
     }
@@ -337,7 +337,7 @@ impl Output {
     }
 
     /// Reports an error: as text on stderr, and with --json also as an object on stdout. `of`:
-    /// failed agent of a command over several agents. `agent`: agent in the object.
+    /// failed agent of several. `agent`: the object's agent, if `error` has none.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))

@@ -24,19 +24,18 @@ const DRAWS: u8 = 20;
 /// Assumed width of a terminal that does not report its width.
 const WIDTH: u16 = 80;
 
-/// State of the last line.
 static LAST: Mutex<Last> = Mutex::new(Last { bar: None, is_taken: false });
 
 /// Callback that runs before the first drawing.
 static BEFORE: OnceLock<fn()> = OnceLock::new();
 
-/// Sets a callback that runs before the first drawing. The callback must ensure that the line is
-/// erased at the end of this process.
+/// Sets a callback that runs before the first drawing. The callback must ensure that the progress
+/// line is erased at the end of this process.
 pub fn before_drawing(act: fn()) {
     let _ = BEFORE.set(act);
 }
 
-/// Erases the line, and prevents later drawing.
+/// Erases the progress line, and prevents later drawing.
 pub fn erase() {
     let mut last = last();
     last.erase();
@@ -44,9 +43,9 @@ pub fn erase() {
 }
 
 struct Last {
-    /// Bar on the last line, if one is drawn.
+    /// Progress bar on the last line, if one is drawn.
     bar: Option<ProgressBar>,
-    /// True while the last line has text without a newline; nothing is drawn then.
+    /// True while the terminal's last line has text without a newline; no progress is drawn then.
     is_taken: bool,
 }
 
@@ -55,8 +54,7 @@ fn last() -> MutexGuard<'static, Last> {
 }
 
 impl Last {
-    /// Draws a bar, unless another bar or unfinished text occupies the line. Returns true if the
-    /// bar was drawn.
+    /// Draws a bar and returns true, unless another bar or unfinished text occupies the line.
     fn begin(&mut self, bar: impl FnOnce() -> ProgressBar) -> bool {
         let is_free = self.bar.is_none() && !self.is_taken;
         if is_free {
@@ -75,8 +73,8 @@ impl Last {
     }
 }
 
-/// Writes to a stream of this process while the bar is erased. `ends_line`: true if the output ends
-/// with a newline.
+/// Writes to a stream of this process while the progress bar is erased. `ends_line`: true if the
+/// output ends with a newline.
 pub fn without_bar<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     let mut last = last();
     if !ends_line {
@@ -115,7 +113,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// Moves the cursor by the control sequence of `n` and `to`.
+    /// Moves the cursor by `n` cells in the direction `to`, the last letter of a control sequence.
     fn go(&self, n: usize, to: char) -> io::Result<()> {
         if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}{to}")) }
     }
@@ -197,7 +195,7 @@ pub struct WorkProgress {
     done: u64,
     /// Total amount of work, if known.
     of: Option<u64>,
-    /// True if the bar may be drawn; `None` before the first check.
+    /// True if a terminal may show the bar (see [`is_watched`]); `None` before the first check.
     is_watched: Option<bool>,
     is_drawn: bool,
 }
@@ -219,7 +217,7 @@ impl WorkProgress {
         if *self.is_watched.get_or_insert_with(is_watched) {
             let mut last = last();
             self.is_drawn |= last.begin(|| new_bar(self.of, self.unit.template(self.of.is_some())));
-            // A bar of other work means that this work is a part of that other work.
+            // The bar may be of other work that includes this work, and then stays unchanged.
             if let Some(bar) = last.bar.as_ref().filter(|_| self.is_drawn) {
                 bar.set_position(self.done);
             }
@@ -235,24 +233,24 @@ impl Drop for WorkProgress {
     }
 }
 
-/// Age of the turn in the foreground. The line disappears when this value is dropped.
+/// Terminal line with the age of the turn in the foreground. Dropping this value erases the line.
 #[derive(Debug)]
 pub struct Age {
     since: Instant,
     agent: AgentName,
     quiet: bool,
-    /// Age at the last drawing, in seconds.
+    /// Age of the turn at the last drawing, in seconds.
     shown: u64,
     is_drawn: bool,
 }
 
 impl Age {
-    /// Starts with an age of zero. `quiet`: the age never appears.
+    /// Creates the line of a turn that starts now. `quiet`: the line never appears.
     pub fn new(agent: &AgentName, quiet: bool) -> Age {
         Age { since: Instant::now(), agent: agent.clone(), quiet, shown: 0, is_drawn: false }
     }
 
-    /// Draws the age if its seconds have changed.
+    /// Draws the age of the turn, at most once per second.
     pub fn show(&mut self) {
         let seconds = self.since.elapsed().as_secs();
         if seconds == self.shown || self.quiet {
@@ -275,7 +273,7 @@ impl Drop for Age {
     fn drop(&mut self) {
         let mut last = last();
         match &last.bar {
-            // A bar of other work means that the turn is a part of that work.
+            // The bar of other work, of which the turn is a part, stays; only its text is removed.
             Some(bar) if !self.is_drawn => bar.set_message(""),
             Some(_) => last.erase(),
             None => {}

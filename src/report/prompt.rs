@@ -14,11 +14,10 @@ use crate::model::time::Span;
 use super::context::Document;
 use super::text::templates;
 
-/// Text of the built-in template.
 const OURS: &str = include_str!("prompt.md");
 
-/// Renders the document. `own`: path and text of the agent's template. An error contains the
-/// template's name and the line.
+/// Renders the document. `own`: path and text of the agent's template, if it has one. An error
+/// contains the template's name and the line.
 pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<String> {
     let (name, text) = match own {
         Some((path, text)) => (path.to_string_lossy().into_owned(), text),
@@ -38,7 +37,7 @@ pub fn render(document: &Document<'_>, own: Option<(&Path, &str)>) -> Result<Str
     template.render(Value::from(Serde(document))).map_err(|error| at(&name, &error))
 }
 
-/// Returns the error of a template, with the line.
+/// Returns the error of a template, with the number of the line.
 fn at(name: &str, error: &minijinja::Error) -> Error {
     let place = error.line().map(|line| format!(":{line}")).unwrap_or_default();
     let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
@@ -46,7 +45,7 @@ fn at(name: &str, error: &minijinja::Error) -> Error {
         .with_hint("the template of turn.prompt can use the fields of context.json")
 }
 
-/// Returns a field that is present and not null.
+/// Returns a field of a template value, if the field is present and not null.
 fn field(value: &Value, name: &str) -> Option<Value> {
     value.get_attr(name).ok().filter(|found| !found.is_undefined() && !found.is_none())
 }
@@ -101,7 +100,7 @@ fn name_of(origin: &Value) -> String {
     one_word(&format!("{}{id}", word(origin, "kind")))
 }
 
-/// Returns the text of a body, or its JSON.
+/// Returns the text of a message body, or its JSON if it has no text.
 fn body(body: Value) -> String {
     match field(&body, "text").or_else(|| field(&body, "sent")) {
         Some(text) => text.to_string(),
@@ -123,12 +122,12 @@ fn block(text: &str, label: &str) -> String {
     format!("{fence} {}\n{text}\n{fence}\n", line(label.to_owned()).replace('`', "_"))
 }
 
-/// Returns text on one line, so that the text can't begin a section.
+/// Returns text on one line, so that the text can't start a section of the prompt.
 fn line(text: String) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns the beginning of a text, at most `bytes` long, with `…` if the rest was cut.
+/// Returns the start of a text, at most `bytes` long, and then `…` if the rest was cut.
 fn clip(text: String, bytes: usize) -> String {
     if text.len() <= bytes {
         return text;
@@ -136,8 +135,8 @@ fn clip(text: String, bytes: usize) -> String {
     format!("{}…", &text[..text.floor_char_boundary(bytes)])
 }
 
-/// Returns a name from outside as one word, so that the name can neither end its line nor open or
-/// close a fence.
+/// Returns a name from outside as one word without backticks, so that the name can neither end its
+/// line nor start or end a fenced block of the prompt.
 fn one_word(text: &str) -> String {
     text.chars().map(|c| if c.is_control() || c.is_whitespace() || c == '`' { '_' } else { c }).collect()
 }

@@ -50,14 +50,14 @@ pub struct ChildAgent {
     pub status: Option<Status>,
 }
 
-/// Unclaimed messages in the inbox, and the newest reduced messages.
+/// Unclaimed messages in the inbox, and the newest messages that were settled without a turn.
 #[derive(Debug, Clone, Default)]
 pub struct Arrivals {
     /// Every queued message in processing order, except the claimed one.
     pub queued: Vec<InboxKey>,
     /// Number of quarantined files of the inbox.
     pub rejected: usize,
-    /// Newest messages that were reduced since the last completed turn, oldest first.
+    /// Newest messages settled without a turn since the last completed turn, oldest first.
     pub reduced: Vec<MessageId>,
 }
 
@@ -73,7 +73,7 @@ impl Arrivals {
     }
 }
 
-/// Input of the summary.
+/// Facts about an agent for the output of `get`.
 pub struct Facts<'a> {
     pub identity: Identity,
     pub records: Records,

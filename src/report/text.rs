@@ -13,7 +13,7 @@ use crate::model::time::{Span, Time};
 
 use super::output::Tone;
 
-/// Returns the settings of all templates: a line with nothing but a block leaves no line.
+/// Returns the environment of all templates: a line with nothing but a block produces no line.
 pub fn templates<'t>(
     escape: AutoEscape,
     undefined: UndefinedBehavior,
@@ -33,7 +33,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     escape_but(text, |c| matches!(c, '\n' | '\t') || is_plain(c))
 }
 
-/// Escapes outside text for use within a line or a column: also line breaks and tabs.
+/// Escapes outside text for use within a line or a column, line breaks and tabs included.
 pub fn escape_line(text: &str) -> Cow<'_, str> {
     escape_but(text, is_plain)
 }
@@ -169,16 +169,16 @@ pub fn paint(colored: bool, tone: Tone, text: &str) -> String {
     if colored { format!("{}{text}{RESET}", sequence(tone)) } else { text.to_owned() }
 }
 
-/// Width of a text on a terminal, in columns. The sequences of `paint` have no width.
+/// Width of a text on a terminal, in columns. The colour sequences of `paint` have no width.
 pub fn text_width(text: &str) -> usize {
     let of_text: usize = text.chars().map(|c| c.width().unwrap_or(0)).sum();
-    // The first character of a sequence is a control character, which has no width anyway.
+    // Only the first character of a colour sequence, the escape character, counts as width 0.
     let of_colours: usize =
         SEQUENCES.iter().map(|sequence| text.matches(sequence).count() * (sequence.len() - 1)).sum();
     of_text - of_colours
 }
 
-/// Maximum number of characters per column: combining characters take no column.
+/// Maximum number of characters of a line per column, because combining characters take no column.
 const CHARS_PER_COLUMN: usize = 4;
 
 /// Returns the first nonblank line, cut to a number of columns.

@@ -73,7 +73,7 @@ impl Budget {
     }
 }
 
-/// Totals of all groups.
+/// Totals of the turns of each group, and of all turns.
 #[derive(Debug, Default)]
 pub struct UsageTable {
     /// Name of the key by which turns are grouped.
@@ -84,7 +84,7 @@ pub struct UsageTable {
 }
 
 impl UsageTable {
-    /// Returns an object for each group.
+    /// Returns a JSON object for each group of turns.
     pub fn objects(&self) -> impl Iterator<Item = Value> {
         self.rows.iter().map(|(name, used)| {
             let parts = [json!({ self.group: name }), json!(used), json!(self.budgets.get(name))];

@@ -1,4 +1,4 @@
-//! Wait for output: its record with derived fields.
+//! Output of a wait as JSON: its record with derived fields.
 
 use serde_json::{Value, json};
 

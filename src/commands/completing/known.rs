@@ -1,4 +1,4 @@
-//! Candidates for arguments: agents, ids of records, fields, settings.
+//! Completions of arguments: agents, ids of records, fields, settings.
 
 use clap::CommandFactory;
 use clap::builder::Command;
@@ -26,26 +26,26 @@ use crate::store::{Agent, Rejected, Snapshot};
 
 use super::LineContext;
 
-/// Maximum number of agents, and of ids of each kind, if the command line names no agent.
+/// Maximum number of agents, if the command line names none, and of ids per agent that are offered.
 const MOST_AGENTS: usize = 32;
 const MOST_IDS: usize = 100;
 
-/// Candidate with its description.
+/// Word that completes an argument, and its description.
 type Candidate = (String, String);
 
-/// Lookup of the candidates for an argument.
+/// Source of the completions of an argument.
 #[derive(Clone, Copy)]
 pub(super) enum Lookup {
     /// Words that depend only on the state directory and the agents on the command line.
     Words(fn(&LineContext, &str) -> Result<Vec<Candidate>>),
     /// Words in the records of the named agents, or of all agents if they are few.
     Records(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
-    /// Ids of such records, and the alias of the newest.
+    /// Ids in the records of the named agents, or of all agents if they are few; and `latest`.
     Ids(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
 }
 
 impl Lookup {
-    /// Returns the completion lookup for an argument of a command; `None` if there is none.
+    /// Returns the source of completions for an argument, if any. `path`: words of the command.
     pub fn of(path: &[&str], arg: &str) -> Option<Lookup> {
         use Lookup::{Ids, Records, Words};
         Some(match (path, arg) {
@@ -105,7 +105,7 @@ impl Lookup {
         })
     }
 
-    /// Returns the candidates that begin with the typed text.
+    /// Returns the completions that begin with the typed text.
     pub fn beginning(self, line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         let look = match self {
@@ -137,7 +137,7 @@ impl Lookup {
     }
 }
 
-/// Lookup in the records of one agent.
+/// Search for words that begin with `typed` in the records of one agent.
 pub(super) struct Search<'a, 's> {
     seen: &'a Snapshot<'s>,
     state: &'a State,
@@ -198,12 +198,11 @@ impl Search<'_, '_> {
         Ok(self.begun(live.chain(settled)))
     }
 
-    /// Returns the open records of a kind as candidates.
     fn open<T: OpenRecord>(&self, candidate: fn(T) -> Candidate) -> Result<Vec<Candidate>> {
         Ok(self.begun(self.seen.open()?.into_iter().map(candidate)))
     }
 
-    /// Returns the open and the recently ended records of a kind as candidates.
+    /// Returns ids of open and recently ended records of a kind that complete the typed text.
     fn open_and_ended<T: OpenRecord>(&self, candidate: fn(T) -> Candidate) -> Result<Vec<Candidate>> {
         let mut records = self.seen.open()?;
         records.extend(self.seen.recent(self.now, MOST_IDS, |_| true)?);
@@ -234,7 +233,7 @@ fn add_pages(command: &Command, above: &str, pages: &mut Vec<Candidate>) {
     }
 }
 
-/// Returns the fields of the agent's summary, with their current values.
+/// Returns the fields of an agent's summary that `get` can show, with their current values.
 fn fields(line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
     let Some(name) = line.agents.first() else { return Ok(Vec::new()) };
     let session = line.session()?;

@@ -26,14 +26,14 @@ use crate::report::text::one_line;
 
 use known::Lookup;
 
-/// Maximum length of a description, in columns.
+/// Maximum length of the description of a completion candidate, in columns.
 const COLUMNS: usize = 50;
 
 /// Common tag of all candidates for an argument. Without a common tag, the completion engine
 /// renders the command once for each candidate.
 const TAG: &str = "known";
 
-/// Values of `COMP_TYPE` for which bash only lists candidates: `?`, `!` and `@`.
+/// Values of `COMP_TYPE` for which bash lists the candidates without inserting one: `?`, `!`, `@`.
 const BASH_LISTS: [&str; 3] = ["63", "33", "64"];
 
 /// Answers the completion function of `shell`. `argv` has the form `dormouse -- WORD…`.
@@ -64,7 +64,7 @@ struct CompletionRequest {
     word: OsString,
     /// Separator that the shell expects between the candidates.
     separator: String,
-    /// True if bash only lists the candidates, to which descriptions are then appended.
+    /// True if bash only lists the candidates; each is then followed by its description.
     is_list: bool,
 }
 
@@ -98,7 +98,7 @@ fn quiet() -> Style {
     Style { json: false, quiet: true, verbose: false, color: Some(false) }
 }
 
-/// State directory and agents on the command line.
+/// State directory and agents that the unfinished command line names.
 #[derive(Debug, Default)]
 struct LineContext {
     dir: Option<PathBuf>,
@@ -106,7 +106,7 @@ struct LineContext {
 }
 
 impl LineContext {
-    /// Parses the unfinished line as far as possible.
+    /// Parses the unfinished command line as far as possible.
     fn of(words: &[OsString]) -> LineContext {
         let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(words) else {
             return LineContext::default();
@@ -132,7 +132,7 @@ impl LineContext {
     }
 }
 
-/// Returns the grammar of the command line with completers for the arguments.
+/// Returns the grammar of the command line, with a function for each argument that completes it.
 fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> Command {
     let command = command.mut_args(|arg| match Lookup::of(path, arg.get_id().as_str()) {
         Some(known) => {
@@ -156,8 +156,8 @@ fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<V
     let mut found = known.beginning(&LineContext::of(&asked.words), typed)?;
     found.retain(|(word, _)| is_plain(word));
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
-    // Rendering ten thousand candidates takes most of the completion time, so candidates without
-    // descriptions are passed as one joined string. The engine must then have no prefix to add.
+    // clap renders each completion separately, which is slow for thousands of words. Words without
+    // descriptions are joined into one, unless clap has to put a prefix before each.
     let is_bare = found.len() > 1 && found.iter().all(|(_, what)| what.is_empty());
     if is_bare && asked.word == typed {
         let words: Vec<String> = found.into_iter().map(|(word, _)| word).collect();

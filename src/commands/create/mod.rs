@@ -76,7 +76,7 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
     })
 }
 
-/// Returns the line about a new or existing place of a store. `change`: change of an existing one.
+/// Returns the output line for a store at `place`. `change`: change of a store that existed before.
 fn made_text(place: &str, created: bool, change: Option<String>) -> String {
     match (created, change) {
         (true, _) => format!("made {place}"),
@@ -162,7 +162,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
 pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&args.agent)?;
-    // The copy contains settings and hooks, which may contain secrets as environment variables.
+    // Settings and hooks may contain secrets, so the caller needs access to the agent's records.
     authority::reach_records(Context::new(session, &model), "clone")?;
     let name = args.new;
     let identity = model.identity()?;
@@ -196,8 +196,8 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Creates an agent. On success keeps the files that were written for the agent. Returns the
-/// trigger of the agent, and the object to print.
+/// Creates an agent. On success keeps the new secret file and script, which are deleted otherwise.
+/// Returns the id of the agent's trigger, and the JSON object to print.
 fn make_with(
     session: &Session,
     store: &Store,
@@ -207,7 +207,7 @@ fn make_with(
 ) -> Result<(TriggerId, Value)> {
     let name = new.name.clone();
     let made = make(session, store, new);
-    // A failed sync returns an error after the commit, so the stored secret is checked, too.
+    // An error after the commit leaves an agent with this secret, so the triggers are checked.
     let triggers = || store.agent(&name).and_then(|agent| agent.triggers()).unwrap_or_default();
     if made.is_ok() || triggers().iter().any(|trigger| trigger.secret_sha256 == secret.sha256()) {
         secret.keep();
@@ -219,14 +219,14 @@ fn make_with(
     Ok((trigger_id, object))
 }
 
-/// Replaces the description in the text of settings. Other text is unchanged, comments included.
+/// Sets the description in the text of an `agent.toml`. All other text is kept, comments included.
 fn described(text: &str, description: &str) -> String {
     let line = format!("description = {}\n", quoted(description));
     let Some(old) = description_of(text) else { return format!("{line}{text}") };
     format!("{}{line}{}", &text[..old.start], &text[old.end..])
 }
 
-/// Returns the byte range of the description: its key and its value, which may have several lines.
+/// Returns the byte range of the lines with the key `description` in the text of an `agent.toml`.
 fn description_of(text: &str) -> Option<Range<usize>> {
     let parsed = toml::de::DeTable::parse(text).ok()?;
     let (key, value) = parsed.get_ref().get_key_value("description")?;
@@ -292,7 +292,7 @@ fn policy_text(
 /// Adds the profile to the text of a policy file.
 fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
     let Some(profile) = profile else { return Ok(text) };
-    // The caller reports a text that is no valid TOML.
+    // The caller reports invalid TOML, so such a text counts as one without a profile.
     let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
     match named {
         None => Ok(format!("profile = {}\n{text}", quoted(profile))),

@@ -11,10 +11,10 @@ pub struct Template {
     pub name: &'static str,
     /// Default description of the agent.
     pub description: &'static str,
-    /// Lines that follow the command in `[turn]`.
+    /// Lines of the new `agent.toml` that follow `command` in `[turn]`.
     pub settings: &'static str,
     script: &'static str,
-    /// Example of a first message.
+    /// Message text in the `ask` command that `create` suggests to the user.
     pub first_words: &'static str,
 }
 

@@ -37,7 +37,7 @@ struct DeleteReport {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     dry_run: bool,
     exported_to: Option<PathBuf>,
-    /// Number of files in the stream, or in the deleted directory with --no-export.
+    /// Number of exported files, or with --no-export of deleted files.
     files: Option<usize>,
     bytes: Option<u64>,
     /// Unfinished work of the agent.
@@ -45,7 +45,7 @@ struct DeleteReport {
     /// Agents whose parent is the deleted agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
-    /// Files that arrived in the inbox after the stream was written.
+    /// Files that arrived in the inbox after the agent was read for the export.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl DeleteReport {
     }
 }
 
-/// Counts of unfinished records.
+/// Numbers of unfinished records, with which an agent is deleted only with --force.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 struct UnfinishedCounts {
     messages: usize,
@@ -97,7 +97,7 @@ impl UnfinishedCounts {
     fn of(agent: &Agent<'_>, locked: &AgentTxn<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
-            // The other records move with the agent and are continued in the other store.
+            // The other store has all records but late inbox files, so only those are lost.
             return Ok(UnfinishedCounts {
                 messages: agent.local().count_late()?,
                 ..UnfinishedCounts::default()
@@ -115,7 +115,7 @@ impl UnfinishedCounts {
         })
     }
 
-    /// Describes the counts in words; `None` if all are zero.
+    /// Lists the numbers that are not zero, for the user; `None` if all are zero.
     fn words(&self) -> Option<String> {
         let UnfinishedCounts { messages, hints, work, waits, timers, outbox, attention } = self;
         let parts = [
@@ -136,7 +136,7 @@ impl UnfinishedCounts {
     }
 }
 
-/// Options of `rm` for agents whose streams go into one file.
+/// Options of `rm` for agents that are exported to one file.
 struct DeleteRequest<'a> {
     file: Option<&'a Path>,
     force: bool,
@@ -188,7 +188,6 @@ pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
     Ok(status)
 }
 
-/// Asks for confirmation.
 fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Result<bool> {
     let named: Vec<&str> = names.iter().map(AgentName::as_str).collect();
     let to = match file {
@@ -199,7 +198,8 @@ fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Res
     Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
 }
 
-/// Deletes agents whose streams go into one file. Reports and keeps one that can't be deleted.
+/// Exports agents to one file and deletes the agents. Reports and keeps agents that can't be
+/// deleted.
 fn remove_all(
     session: &mut Session,
     store: &Store,
@@ -242,8 +242,8 @@ struct MarkedAgent {
     unfinished: UnfinishedCounts,
 }
 
-/// Marks an agent as moved and reads it for export. Returns `None` if the agent is kept; a dry run
-/// has then printed its forecast.
+/// Marks an agent as moved and reads its records for export. A dry run changes nothing, prints the
+/// expected result and returns `None`.
 fn prepare(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -271,7 +271,7 @@ fn prepare(
         .with_hint("name another one with --output"));
     }
     let records = match &state.moved {
-        // An agent with an open turn or task is refused before any other check.
+        // This refuses an agent with an open turn or task before unfinished records are counted.
         None => about_to_leave(session, agent, &locked, &going)?.records,
         Some(_) => Context::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
     };
@@ -311,8 +311,8 @@ fn export(
     ready: &[(AgentName, MarkedAgent)],
 ) -> Result<()> {
     let Some(path) = file else { return Ok(()) };
-    // An existing file is replaced: the agents' marks name the path as this deletion's stream.
     refuse_within(store, path, "--output", "name a file beside it")?;
+    // An existing file is from an interrupted `rm` (`prepare` checks that), so it is replaced.
     let new = Replacement::begin(path, 0o600)?;
     let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
     let mut writer = StreamWriter::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
@@ -326,7 +326,7 @@ fn export(
     new.place()
 }
 
-/// Deletes the agent if its `moved` mark is the one with which the agent was exported.
+/// Deletes the exported agent. Error when the agent was imported again since the export.
 fn finish(
     session: &mut Session,
     agent: &Agent<'_>,
@@ -359,7 +359,7 @@ fn came_back(name: &AgentName) -> Error {
         .with_hint(format!("see it with `dormouse get {name}`"))
 }
 
-/// Prints the result, with the affected agents and files.
+/// Prints the result of a deletion, with the agent's children and the files that came too late.
 fn report(session: &mut Session, store: &Store, mut report: DeleteReport) -> Result<()> {
     report.children = children_of(store, &report.agent)?;
     session.out.result(&report, |out| report.text(out));

@@ -36,7 +36,7 @@ use crate::rules::transition::{moved, task};
 use crate::store::stream::{StreamReader, StreamWriter};
 use crate::store::{Agent, AgentImport, AgentTxn, Appeared, DirExport, Store, moved_away};
 
-/// Result of an import for one agent.
+/// Result of an export or import for one agent.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Serialize)]
 struct TransferReport {
@@ -99,7 +99,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
             let stdout = Path::new("stdout");
             let out = BufWriter::new(io::stdout().lock());
             match write(session, &store, (&names, to.as_ref()), out, stdout) {
-                // The reader of stdout has closed the pipe before the end of the stream.
+                // The reader closed stdout early, which only the exit status reports.
                 Err(Error::Io { source, path, .. })
                     if source.kind() == io::ErrorKind::BrokenPipe && path == stdout =>
                 {
@@ -112,7 +112,7 @@ pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Refuses a destination that can't be shown in one line.
+/// Refuses a destination of `export --move` that is blank, too long or has control characters.
 fn check_place(to: &str) -> Result<()> {
     const MOST: usize = 1000;
     let message = match to {
@@ -175,7 +175,7 @@ fn write(
     Ok(reports)
 }
 
-/// Kind and destination of an export that moves an agent.
+/// Kind of the departure of an agent (move, rename or deletion), and its new place or name.
 struct MoveRequest {
     by: Leave,
     to: String,
@@ -253,7 +253,7 @@ fn change_moved(
     context.commit(locked, draft).map(drop)
 }
 
-/// Refuses to move a child whose parent waits for it, because the parent reads the result here.
+/// Refuses to move a child whose parent waits for it, because the parent needs the result.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let Some(found) = existing(agent.store(), &parent)? else { return Ok(()) };
@@ -299,8 +299,8 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
     .with_hint("call it from outside the turn, or set `authority.lifecycle = \"all\"`"))
 }
 
-/// Imports a stream: stages all agents, checks them, and then makes them visible. `length`: bytes
-/// of the stream, if known.
+/// Imports a stream: stages all agents, checks each, and then makes all visible. `length`: bytes of
+/// the stream, if known.
 fn from(
     session: &mut Session,
     store: &Store,
@@ -325,7 +325,7 @@ fn from(
     let mut next = reader.next()?;
     for former in &names {
         let mut agent = store.stage(other.as_ref().unwrap_or(former), former)?;
-        // The files in a stream are in the order of its agents.
+        // Files in a stream are sorted by agent, so another agent's file ends the loop.
         while let Some(meta) = next.take_if(|meta| meta.agent == *former) {
             agent.local_mut().add(&meta, &mut reader)?;
             progress.advance(meta.length);
@@ -358,7 +358,8 @@ fn from(
     Ok(Status::Done)
 }
 
-/// Refuses an agent in which the checks of `doctor` find damage.
+/// Refuses a staged agent in which the checks of `doctor` find damage. `former`: name of the agent
+/// in `from`; `mend` and `then`: texts around the `doctor` command in the hint.
 fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
@@ -371,7 +372,7 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, 
 /// Reason for the end of a run or task that was open when its agent was exported.
 const WENT_ON: &str = "it was running when its agent was copied, and continued there";
 
-/// Removes the state that belongs to the origin: the `moved` mark, the clone that steps the
+/// Removes state that only the exporting store can use: the `moved` mark, the clone that ticks the
 /// agent, and open turns and tasks, whose processes belong to the original agent.
 fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     let store = agent.store();
@@ -397,7 +398,7 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     locked.empty_journal()
 }
 
-/// Describes the records that still contain the former name of an agent.
+/// Returns a note about the agents that still use the former name; `None` without a parent.
 fn related(staged: &AgentImport<'_>) -> Option<String> {
     let parent = staged.agent().identity().ok()?.parent?;
     Some(format!(

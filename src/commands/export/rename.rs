@@ -2,8 +2,8 @@
 //!
 //! Every record contains the agent's name, so a complete copy is staged and appears by one rename
 //! of its directory. Both agents are marked as moved until the old agent is deleted and other
-//! agents are updated: no command changes them, and no step runs. After an interruption, a repeated
-//! `rename` continues.
+//! agents are updated: no command changes these two agents, and no step runs. After an
+//! interruption, a repeated `rename` continues.
 
 use serde::Serialize;
 
@@ -41,7 +41,7 @@ struct RenameReport {
     /// Number of triggers with deliveries. Their URLs change with the name of the agent.
     #[serde(skip_serializing_if = "is_default")]
     triggers: usize,
-    /// Files that arrived in the inbox after the copy was made.
+    /// Files that arrived in the inbox under the former name after the agent was copied.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     late: Vec<String>,
 }
@@ -53,13 +53,13 @@ impl RenameReport {
     }
 }
 
-/// Former and new name of the agent.
+/// Former and new name of the agent that is renamed.
 struct NamePair {
     former: AgentName,
     name: AgentName,
 }
 
-/// Number of files of the copy, and their bytes.
+/// Number of files that were copied to the new name, and their bytes.
 type CopySize = (usize, u64);
 
 pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
@@ -91,7 +91,7 @@ fn refuse_to_others(session: &Session, agent: &Agent<'_>) -> Result<()> {
     authority::reach(Context::new(session, agent), "rename")
 }
 
-/// Returns the `moved` mark of the agent `name` if a rename from `former` has made that agent.
+/// Returns the `moved` mark of the agent `name` if a rename from `former` has created that agent.
 fn begun(store: &Store, former: &AgentName, name: &AgentName) -> Result<Option<Moved>> {
     let Some(agent) = existing(store, name)? else { return Ok(None) };
     let Some(mark) = agent.peek()?.moved else { return Ok(None) };
@@ -136,7 +136,7 @@ fn mark(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<(DirEx
     Ok((exported, mark.ok_or_else(|| renamed_meanwhile(names))?))
 }
 
-/// True if the agent exists under its new name.
+/// True if the copy of the agent exists under the new name in `mark`.
 pub(super) fn has_appeared(agent: &Agent<'_>, mark: &Moved) -> Result<bool> {
     let Ok(name) = mark.to.parse() else { return Ok(false) };
     Ok(begun(agent.store(), agent.name(), &name)?.as_ref() == Some(mark))
@@ -160,12 +160,12 @@ fn make(
     let store_path = store.anchor().path();
     check(&staged, &names.former, store_path, "it has its name as before: mend it", " and try again")?;
     let size = staged.local().size();
-    // The lock keeps other commands from choosing a different name meanwhile.
+    // While this lock is held, no other command can rename the agent to a different name.
     let locked = agent.change(session.clock.now())?;
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Err(renamed_meanwhile(names));
     }
-    // A concurrent `rename` with both names may have made the copy.
+    // A concurrent `rename` with the same two names may already have made the copy.
     if !staged.place_if_free(session.clock.now())? && !has_appeared(agent, mark)? {
         store.refuse_name(&names.name)?;
     }
@@ -191,7 +191,8 @@ fn note_former_name(
     locked.replace_identity(&identity)
 }
 
-/// Deletes the old agent, updates agents that name it, and removes the new agent's `moved` mark.
+/// Deletes the agent under its former name, updates agents that refer to it, and removes the
+/// `moved` mark of the renamed agent.
 fn finish(
     session: &Session,
     store: &Store,
@@ -208,7 +209,7 @@ fn finish(
         change_moved(session, &renamed, &locked, state, |draft| moved::arrive(draft, Some(&names.former)))?;
     }
     drop(locked);
-    // Every agent has a default trigger, which most agents never use.
+    // Every agent has a default trigger, so only triggers with deliveries are worth a report.
     let is_called = |trigger: &Trigger| trigger.status == TriggerStatus::Active && trigger.delivery_count > 0;
     let triggers = renamed.triggers()?.iter().filter(|trigger| is_called(trigger)).count();
     Ok(RenameReport {
@@ -234,7 +235,7 @@ fn delete_former(
         Err(Error::NoAgent { .. }) => return Ok(Vec::new()),
         locked => locked?,
     };
-    // Another agent may use the former name now.
+    // Another agent may have been created under the former name, and must not be deleted.
     if locked.any_state()?.moved.as_ref() != Some(mark) {
         return Ok(Vec::new());
     }
@@ -258,7 +259,8 @@ fn update_others(session: &Session, store: &Store, names: &NamePair) -> Result<V
     Ok(children)
 }
 
-/// Updates the former name in one agent. Returns true if that agent is a child.
+/// Replaces the former name where another agent names its parent, owner or stopper. Returns true if
+/// that agent is a child of the renamed agent.
 fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<bool> {
     let NamePair { former, name } = names;
     let is = |other: &Option<AgentName>, name: &AgentName| other.as_ref() == Some(name);

@@ -19,10 +19,10 @@ use crate::workdir::{GrowingLog, Stream};
 
 use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, stays, wait};
 
-/// Poll interval while another process runs the turn, because new output of a turn raises no event.
+/// Poll interval for output of a turn that another process runs, because output raises no event.
 const LISTENS: Duration = Duration::from_millis(500);
 
-/// Minimum wait, because a step may find nothing at the exact due time.
+/// Minimum wait for a due time, because a step exactly at its due time may find nothing to do.
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
@@ -48,7 +48,7 @@ struct PendingAnswer<'a> {
     agent: &'a Agent<'a>,
     id: MessageId,
     deadline: WaitLimit,
-    /// Run of the message by another tick, with readers of the run's logs.
+    /// Run of the message that another process executes, with readers of its stdout and stderr.
     live: Option<(RunId, [(GrowingLog, OutputListener); 2])>,
 }
 
@@ -76,8 +76,7 @@ impl PendingAnswer<'_> {
         }
     }
 
-    /// True if the output of the live turn is on this machine. With a database, each call queries
-    /// the server.
+    /// True if this machine has the output of the live turn, so that polling is worth a query.
     fn may_hear(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
         !self.agent.store().is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
@@ -106,7 +105,7 @@ impl PendingAnswer<'_> {
     }
 }
 
-/// Reports that a turn failed and is retried. The attention mark reports the last failure.
+/// Reports a failed turn that is retried. The last attempt is reported elsewhere.
 fn tell_of_failure(session: &Session, report: &StepReport) {
     let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
     if report.failed() && !is_given_up {

@@ -56,7 +56,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
     loop {
         let mut still = Vec::new();
         for agent in waiting {
-            // Only a posture can be met by a new message in the inbox.
+            // Only the posture depends on inbox files; the rest depends on records.
             if args.posture.is_empty() {
                 watch.follow_records(&agent);
             } else {
@@ -68,7 +68,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
                     session.out.result(&found, |out| line(&found, out));
                 }
                 None => {
-                    // A moved agent's records no longer change in this store.
+                    // A moved agent's records no longer change here, so the wait would not end.
                     if let Some(moved) = agent.peek()?.moved {
                         return Err(moved_away(&agent, &moved));
                     }
@@ -151,7 +151,7 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    /// Time of the first check, and the interval between later checks.
+    /// Time until the first check that the agent is ticked, and interval between later checks.
     const FIRST: Duration = Duration::from_secs(5);
     const PAUSE: Duration = Duration::from_secs(60);
 
@@ -172,15 +172,15 @@ impl Lookout {
         Ok(())
     }
 
-    /// Returns the time until the next check, limited by `left`.
+    /// Returns the time until the next check that the agent is ticked, at most `left`.
     pub fn until(&self, left: Option<Duration>) -> Option<Duration> {
         let next = self.next.map(|next| next.saturating_sub(self.begun.elapsed()));
         left.into_iter().chain(next).min()
     }
 }
 
-/// Warns if no step claims a message. Returns true after a warning. `has_waited`: a step that has
-/// been due for seconds is overdue, because the caller has waited for that step.
+/// Warns if no step claims a message. Returns true after a warning. `has_waited`: the caller has
+/// waited for seconds, so a step that was due all that time is overdue.
 fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();
@@ -264,7 +264,7 @@ pub fn await_all(
     Ok(status)
 }
 
-/// Returns the remaining time. Fails after a signal, or if the agent claims no messages.
+/// Returns the remaining time. Error after a signal, after the timeout, or for a stopped agent.
 pub fn go_on(
     session: &Session,
     agent: &Agent<'_>,
@@ -316,7 +316,7 @@ pub fn say(
     let status = verdict(end.status).graver(attention);
     let completed = end.status == MessageStatus::Processed;
     let brief = run.and_then(|run| run.brief).filter(|_| completed);
-    // The output of a new message's turn is on stderr already.
+    // `ask` has shown the output of this turn on stderr, except for a duplicate message.
     let is_shown = session.listens_to == Some(message.id) && !message.duplicate;
     let failed = end.run_id.filter(|_| end.status.has_failed() && !is_shown);
     let output = failed.map(|run| output_end(agent, run)).transpose()?.flatten();

@@ -47,8 +47,8 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
     if args.awaits {
         authority::owners(&store, "--await")?;
         authority::refuse_from_inside(Context::new(session, &agent), "wait for")?;
-        // A message with a dedupe key may already have been admitted and ended before the agent was
-        // stopped.
+        // A stopped agent is accepted if a dedupe key is given, because an earlier message with the
+        // key may have ended already.
         if args.said.dedupe_key.is_none() {
             refuse_closed(&agent.peek()?, None)?;
         }
@@ -86,7 +86,7 @@ pub fn take(
     let wait = open_id::<Wait>(agent, said.wait.as_deref())?;
     let submission = submission(said, (work, wait), sender.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
-    // A message after the chain pause starts a new chain.
+    // A message after `chain_pause` starts a new chain of agent messages, so its hops restart.
     let is_late = later.is_some_and(|at| at > stamp.now.after(sender.policy.limits.chain_pause));
     if let Some(caller) = sender.caller.as_mut().filter(|_| is_late) {
         caller.hops = None;
@@ -98,7 +98,8 @@ pub fn take(
         agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
     }
     let queued = AdmittedArrival::queued(message.id);
-    // A member or producer can't read earlier keys: the step that takes up a repeat drops it.
+    // Without a dedupe key no check is needed. A user other than the owner can't read earlier keys,
+    // so the step that admits the message drops a duplicate.
     if later.is_none() && (message.dedupe_key.is_none() || sender.user.is_some()) {
         agent.arrive(&message)?;
         return Ok(queued);
@@ -118,7 +119,7 @@ pub fn take(
     Ok(answer)
 }
 
-/// Reports that an earlier message has the dedupe key, if its text or its failure may surprise.
+/// Warns that an earlier message has the dedupe key, if its body differs or it has failed.
 fn note_repeat(session: &Session, agent: &AgentName, answer: &AdmittedArrival, may_retry: bool) {
     let id = answer.id;
     if answer.differs {
@@ -265,7 +266,7 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     answer(session, &object, |_| hint.id.to_string())
 }
 
-/// Returns the source of a hint: that of the flags, the calling agent, or the operator.
+/// Returns the source of a hint: that of --source, the calling agent, or the operator.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::refused(
@@ -287,10 +288,10 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     }
 }
 
-/// Stores a message without reading the agent. Returns it, and the agent's status if it is known.
+/// Stores a message without reading the agent. Returns the message and, if known, the status.
 ///
 /// Returns `None` without a change if the agent must be read first or the request is invalid. The
-/// caller then uses the ordinary path, which reports the error.
+/// caller then admits the message as usual, which reports the error.
 fn enqueue_unseen(
     session: &Session,
     store: &Store,
@@ -299,7 +300,7 @@ fn enqueue_unseen(
     if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
-    // The ordinary path reports the error after checking that the agent exists.
+    // The usual admission reports the error after checking that the agent exists.
     let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
     let made = submission(&args.said, (None, None), policy.limits.max_message).and_then(|submission| {
         let stamp = &mut session.clock.stamp()?;
@@ -310,7 +311,7 @@ fn enqueue_unseen(
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
 }
 
-/// True if the request needs the agent's records, or if its text can be read only once.
+/// True if the agent's records are needed, or the text must be read from stdin or a file.
 fn needs_a_look(args: &cli::EnqueueArgs) -> bool {
     let cli::EnqueueArgs { awaits, batch, within, at, said, .. } = args;
     let is_given =

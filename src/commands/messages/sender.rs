@@ -83,7 +83,7 @@ pub fn check_name(user: &str, named: Option<&str>) -> Result<(), Refusal> {
         .hint("leave it out: a file speaks in the name of the user who owns it"))
 }
 
-/// Returns the policy of an agent, or the default policy if the member can't read the agent's.
+/// Returns the agent's policy, or the default policy if a group member may not read the agent's.
 pub fn policy(store: &Store, agent: &Agent<'_>) -> Result<Policy> {
     match agent.policy() {
         Err(error) if store.guest().is_some() && error.kind() == "not_allowed" => {

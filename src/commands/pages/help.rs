@@ -18,7 +18,7 @@ use super::exemplified;
 const FIRST: &[&str] =
     &["init", "create", "start", "ask", "enqueue", "tick", "list", "logs", "queue", "explain"];
 
-/// Commands of other tools, each group with the way to do the same here.
+/// Commands that users of other tools may expect, each group with the dormouse commands to use.
 const GUESSES: [(&str, &str); 18] = [
     ("status ps ls jobs agent agents", "`dormouse list` shows all agents, `dormouse run list` shows turns"),
     ("show info inspect describe", "`dormouse get AGENT` shows an agent, `dormouse queue show ID` a message"),
@@ -58,7 +58,7 @@ pub fn refuse_usage(error: clap::Error) -> Status {
     let is_mistake = error.use_stderr();
     if is_mistake && wants_json {
         let text = error.render().to_string();
-        // The message of clap is the first paragraph. Missing arguments follow below.
+        // The first paragraph of clap's text is the message, one line per missing argument.
         let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let message = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
         let wrong = Error::Usage { message, hint: tip(&error).or_else(|| nearest(&error)) };
@@ -70,11 +70,11 @@ pub fn refuse_usage(error: clap::Error) -> Status {
     if is_mistake { Status::Usage } else { Status::Done }
 }
 
-/// Returns the error for a duration, a name or an id that is none.
+/// Returns the error for a malformed duration, name or id; `None` for another mistake.
 pub fn malformed_word(error: &clap::Error) -> Option<Error> {
     let reason = std::error::Error::source(error)?.downcast_ref::<Malformed>()?;
     let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) else { return None };
-    // The name of an option is followed by that of its value.
+    // clap shows an option together with its value, as in `--agent <AGENT>`.
     let name = arg.split_whitespace().next()?.trim_matches(['<', '>', '[', ']', '.']);
     let wrong = Error::in_word(name, reason);
     let value = error.get(ContextKind::InvalidValue);
@@ -96,7 +96,7 @@ fn text_as_help(error: &clap::Error) -> Option<Error> {
     is_help.then(|| Error::usage(format!("unexpected argument '{word}' found")).with_hint(DASH))
 }
 
-/// Returns the command here for one of other tools, or the right place of an unexpected word.
+/// Returns a tip for an unexpected word: the command that is probably meant, or the word's place.
 fn tip(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
     let usage = usage.to_string();
@@ -110,7 +110,7 @@ fn tip(error: &clap::Error) -> Option<String> {
     tip.filter(|_| error.get(ContextKind::SuggestedArg).is_none())
 }
 
-/// Returns the tip for an unknown command: the command here, or the commands of a group.
+/// Returns the tip for an unknown command: the command to use, or all commands of the group.
 fn subcommand_tip(group: &str, word: &str) -> Option<String> {
     if group.is_empty() {
         let is_guess = |(names, _): &&(&str, &str)| names.split(' ').any(|name| name == word);
@@ -158,7 +158,7 @@ fn asked_help(error: clap::Error) -> clap::Error {
     let words: Vec<OsString> = std::env::args_os().collect();
     let has = |word: &str| words.iter().skip(1).any(|other| other == word);
     let mut grammar = exemplified(Cli::command(), "dormouse");
-    // This gives the global options to the commands, which then hide them.
+    // This copies the global options to each command, where `about_itself` hides them.
     grammar.build();
     let listed = if has("-h") {
         let first = listing(&grammar, "First commands", FIRST);
@@ -172,7 +172,7 @@ fn asked_help(error: clap::Error) -> clap::Error {
     grammar.try_get_matches_from(words).err().unwrap_or(error)
 }
 
-/// Ends the help of a command and those below it with the global options in one line.
+/// Ends the help of a command and its subcommands with the global options in one line.
 fn about_itself(command: clap::Command) -> clap::Command {
     let long = command.get_after_long_help().map(|text| format!("{text}\n{EVERYWHERE}"));
     let long = long.unwrap_or_else(|| EVERYWHERE.to_owned());
@@ -195,7 +195,7 @@ fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
         let program = Cli::command();
         words.retain(|word| !program.find_subcommand(word).is_some_and(clap::Command::is_hide_set));
         if words.is_empty() {
-            // clap inserts an empty list, and would print it as an empty line.
+            // clap inserts an empty list of suggestions, and would print an empty line for it.
             error.remove(ContextKind::Suggested);
         } else {
             error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(words));
@@ -204,7 +204,7 @@ fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns a hint with the known words that are nearest to an unknown one.
+/// Returns a hint with the known words that are nearest to an unknown word.
 fn nearest(error: &clap::Error) -> Option<String> {
     let suggested =
         [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
@@ -221,7 +221,7 @@ fn nearest(error: &clap::Error) -> Option<String> {
     (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
 }
 
-/// Escapes the words of the command line in the error.
+/// Escapes the user's words in an error, so that they can't control the terminal.
 fn without_what_hides(mut error: clap::Error) -> clap::Error {
     let shown = |word: &String| escape_line(word).into_owned();
     let quoted = error.context().filter_map(|(kind, value)| {
@@ -230,7 +230,7 @@ fn without_what_hides(mut error: clap::Error) -> clap::Error {
         } else if let ContextValue::Strings(words) = value {
             Some((kind, ContextValue::Strings(words.iter().map(shown).collect())))
         } else {
-            // All other contexts come from our own declarations.
+            // Values of other types contain no words of the user, so they need no escape.
             None
         }
     });

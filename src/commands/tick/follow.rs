@@ -26,7 +26,7 @@ use crate::store::{News, Store, Told};
 
 use super::many::{self, Urgency, own_tick, print_tick};
 
-/// Interval of queries to a database for the due agents. One query covers all agents.
+/// Interval of queries to a database for agents with a due step. One query covers all agents.
 const ASKS: Span = Span::from_secs(2);
 /// Delay of the next query after another machine has run an agent's step first.
 const ASKS_SOON: Span = Span::from_millis(100);
@@ -34,10 +34,10 @@ const ASKS_SOON: Span = Span::from_millis(100);
 /// Time for a producer to finish a file in the inbox, if no event reports the end of writing.
 const WRITTEN: Span = Span::from_secs(1);
 
-/// First pause of an agent after a step that did nothing. Each further idle step doubles the pause,
-/// up to `LONGEST`, the interval of cron.
+/// First pause of an agent after an idle step, which found nothing to do. Each further idle step
+/// doubles the pause, up to `LONGEST`, the interval of cron.
 const IDLE_PAUSE: Span = Span::from_millis(20);
-/// Number of consecutive idle steps after which the agent's records are read.
+/// Number of consecutive idle steps after which a database's report of a due step is not trusted.
 const IDLE_STEPS: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
@@ -53,7 +53,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
     session.out.report_errors_at_once();
     let signals = Signals::hold()?;
     signals.watch_children()?;
-    // A named agent must exist at the start.
+    // A misspelled agent name must be an error now, because a missing agent is no error later.
     for name in agents(&store, &args.agents, false)? {
         store.agent(&name)?;
     }
@@ -83,7 +83,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
 /// Scheduling state of one agent.
 #[derive(Default)]
 struct FollowedAgent {
-    /// Time of the next check, if no change of the agent is reported before.
+    /// Time of the next check for a due step, if no change of the agent is reported before.
     look_at: Option<Time>,
     /// Urgency of the agent's next step; `None` if no step is due.
     ready: Option<Urgency>,
@@ -91,10 +91,10 @@ struct FollowedAgent {
     urgency: Option<Urgency>,
     /// True while a process runs a step of the agent.
     runs: bool,
-    /// Number of consecutive idle steps. After one idle step, another process may have just run the
-    /// step; after two, the agent has nothing to do.
+    /// Number of consecutive steps that found nothing to do. After one, another process may have
+    /// just run the step; after two, the agent has nothing to do.
     idle_steps: u8,
-    /// Length and end of the pause after an idle or failed step.
+    /// Length of the pause after a step that failed or found nothing to do; ends at `until`.
     pause: Span,
     until: Option<Time>,
     is_unwatched: bool,
@@ -110,7 +110,7 @@ struct TickFollower<'a> {
     to_look_at: BTreeSet<AgentName>,
     /// Number of machines that follow the same agents, including this one.
     machines: usize,
-    /// Time of the next read of the list of agents; `None` if a watch suffices.
+    /// Time of the next read of the list of agents; `None` if file events report its changes.
     list_at: Option<Time>,
     unwatched: usize,
     is_ending: bool,
@@ -159,13 +159,13 @@ impl TickFollower<'_> {
         }
     }
 
-    /// Handles the changes that the watches have reported.
+    /// Handles changes of agents and of the state directory that file events have reported.
     fn hear(&mut self, session: &mut Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
         if list && self.is_gone {
             return self.reopen(session);
         }
-        // Without a watch on the list, no event reports the removal of the state directory.
+        // The list may be polled, and then no event reports that the state directory was removed.
         if list && let Err(Error::NotAStore { .. }) = session.store_at(self.anchor.clone()) {
             self.is_going(session);
             return Ok(());
@@ -189,7 +189,7 @@ impl TickFollower<'_> {
                     list = true;
                     self.look_at_all();
                 }
-                // A backup may have replaced the directory, so its replacement is opened.
+                // A backup may have replaced the directory, so the path is opened again.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
                     Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
@@ -238,7 +238,7 @@ impl TickFollower<'_> {
             let asked = now.after(ASKS);
             known.next.map_or(asked, |next| next.min(asked))
         });
-        // A database reports only agents with something to do, so idle agents are not followed.
+        // A database reports only agents with something to do, so other agents are not followed.
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {
             Some(known) => {
                 self.machines = known.machines;
@@ -266,7 +266,7 @@ impl TickFollower<'_> {
             agent.urgency = urgency;
         }
         if !self.args.all {
-            // A removed agent may exist again after an import.
+            // An import may bring a removed agent back, so every named agent is checked.
             self.look_at_all();
         }
         let is_watched = self.news.follow_list(self.store.local());
@@ -289,7 +289,7 @@ impl TickFollower<'_> {
         for name in names {
             let Some(agent) = self.followed.get_mut(&name) else { continue };
             if agent.runs {
-                // The end of the running step schedules a check.
+                // The end of the running step schedules the next check.
                 agent.look_at = None;
                 continue;
             }
@@ -309,12 +309,12 @@ impl TickFollower<'_> {
                     agent.is_unwatched = !is_watched;
                     let looks = !is_watched || expected.is_beside || expected.has_tasks;
                     agent.look_at = looks.then(|| now.after(again));
-                    // An agent that is not at rest gets another step immediately, unless another
-                    // process has just run a step.
+                    // An agent with more to do gets another step at once, unless its last step did
+                    // nothing or another process runs its turn.
                     let goes_on = !expected.is_at_rest && agent.idle_steps == 0 && !expected.is_beside;
                     if goes_on { Some(now) } else { expected.due }
                 }
-                // A moved agent has no steps in this store. The next step reports any other error.
+                // A moved agent has no steps in this store. A step reports any other error.
                 Err(error) => {
                     agent.look_at = None;
                     (!error.has_left()).then_some(now)
@@ -324,13 +324,13 @@ impl TickFollower<'_> {
         }
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count();
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
-        // Agents in a database are never watched, so this note would not help the user.
+        // In a database no agent can be watched, so a note about unwatched agents would not help.
         if are_new && !self.store.is_remote() {
             session.out.note(&cannot_watch());
         }
     }
 
-    /// Returns the time of the next check if no change is reported.
+    /// Returns the time of the next check of agents or of their list, if no change is reported.
     fn next(&self) -> Option<Time> {
         let waiting = self.followed.values().filter(|agent| !agent.runs && agent.ready.is_none());
         let next = waiting.filter_map(|agent| agent.look_at).chain(self.list_at).min();
@@ -351,7 +351,7 @@ impl TickFollower<'_> {
             let Some(agent) = self.followed.get_mut(&name) else { return };
             match started {
                 Ok(()) => (agent.ready, agent.runs) = (None, true),
-                // The end of a running job frees resources.
+                // The end of a running job will free resources, and the start is then tried again.
                 Err(error) if error.is_shortage() && self.jobs.count() > 0 => return,
                 Err(error) => {
                     session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
@@ -367,7 +367,6 @@ impl TickFollower<'_> {
     fn take_in(&mut self, session: &mut Session, ended: EndedJob<AgentName>) {
         let EndedJob { of: name, lines, end } = ended;
         let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
-        // The output of a step that did nothing is not printed.
         let lines = if did_nothing { &[][..] } else { &lines[..] };
         let reached = print_tick(&mut session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };
@@ -397,7 +396,7 @@ impl TickFollower<'_> {
         self.to_look_at.insert(name);
     }
 
-    /// Starts no steps after the first signal, and passes the second on to running steps.
+    /// Starts no steps after the first signal, and passes later signals on to running steps.
     fn end(&mut self, session: &Session, signal: i32) {
         if self.is_ending {
             self.verdict = Status::TurnFailed;
@@ -423,7 +422,7 @@ impl FollowedAgent {
             self.look_at = [self.look_at, due].into_iter().flatten().min();
             return;
         }
-        // A pause longer than `LONGEST` means that the clock was set back.
+        // No pause is longer than `LONGEST`, so a later `until` means that the clock was set back.
         let left_alone = self.until.filter(|until| *until > now && until.since(now) <= LONGEST);
         match left_alone {
             Some(until) => self.look_at = Some(until),

@@ -105,7 +105,7 @@ pub struct Urgency {
     policy: SchedulingPolicy,
     /// Time since which the agent has had something to do.
     since: Option<Time>,
-    /// Due time of the next step in the state, which applies once it has passed.
+    /// Due time of the agent's next step. The rank ignores this time while it is in the future.
     due: Option<Time>,
 }
 

@@ -60,7 +60,7 @@ pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
 fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
-        // This process may have waited long for the line, so the store is reopened.
+        // The wait for a name on stdin may have been long, so the store is reopened.
         store = store.afresh()?;
         let mut round = Round { store: &store, args, exchange: None, has_moved: false };
         let status = round.each(session, AgentsToStep { names: vec![name], urgencies: None })?;
@@ -102,7 +102,7 @@ fn to_step(
     Ok(AgentsToStep { names, urgencies: Some(many::urgencies(store, due)) })
 }
 
-/// Steps of one command with the same arguments.
+/// Steps that one `tick` command runs.
 struct Round<'a> {
     store: &'a Store,
     args: &'a cli::TickArgs,
@@ -128,7 +128,7 @@ impl Round<'_> {
         } else {
             self.one_by_one(session, &names)
         };
-        // The step of a child may mark its parent for attention.
+        // A child's step may raise a failure of its parent, which no status above includes.
         let raised = session.has_raised_failure();
         let status = if raised { status.graver(Status::TurnFailed) } else { status };
         Ok(status.graver(refused))
@@ -169,7 +169,7 @@ impl Round<'_> {
             }
             let did = report.did_something();
             self.has_moved |= did;
-            // Another clone may tick the parent, whose own step then finds the end of the child.
+            // With --push another clone may tick the parent, and settle its task in that step.
             if did && !args.dry_run && exchange.is_none() {
                 Context::new(session, &agent).settle_parent();
             }
@@ -229,7 +229,7 @@ impl Round<'_> {
     }
 
     /// Returns the agents with something to do, and the idle agents with the reports of their
-    /// steps. Leaves out moved agents, which have no steps in this store.
+    /// steps. With --all leaves out moved agents, which have no steps in this store.
     fn split(&self, session: &Session, names: &[AgentName]) -> (Vec<AgentName>, Vec<StepReport>) {
         let (mut busy, mut resting) = (Vec::new(), Vec::new());
         for name in names {

@@ -17,9 +17,9 @@ use crate::report::step::StepReport;
 use crate::rules::transition::moved::let_go;
 use crate::store::{Agent, Store};
 
-/// Time that a clone keeps an agent beyond the timeout of its turn, for the work around it.
+/// Time for which a clone's claim on an agent outlasts the timeout of the turn.
 const MARGIN: Span = Span::from_secs(10 * 60);
-/// Time that a clone keeps an agent whose turn has no timeout.
+/// Assumed timeout of a turn without one, for the expiry of a clone's claim on the agent.
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
 /// Fetches the changes of other clones, and pushes the changes of this clone.

@@ -1,4 +1,4 @@
-//! Keys that act on agents. Each key runs the command of the same name in a process of its own.
+//! Keys of `watch` that act on agents. Each key runs the command of the same name in a new process.
 
 use std::ffi::OsString;
 
@@ -12,7 +12,7 @@ use crate::model::json;
 use crate::process::jobs::{EndedJob, JobEnd};
 use crate::store::Store;
 
-/// Command that a key runs.
+/// Command that a key of the keyboard runs.
 #[derive(Clone, Copy)]
 pub struct Act {
     key: char,
@@ -38,7 +38,7 @@ impl Act {
         ACTS.into_iter().find(|act| act.key == key)
     }
 
-    /// Returns the command line of a key; `None` if there is no dead letter to requeue.
+    /// Returns the arguments of dormouse for this key; `None` to requeue without a dead letter.
     pub fn command(
         self,
         session: &Session,
@@ -68,7 +68,7 @@ impl Act {
     }
 }
 
-/// Describes the result of a command that a key has run.
+/// Describes the result of a command that the user has run by a key of the keyboard.
 pub fn result_text(ended: &EndedJob<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);

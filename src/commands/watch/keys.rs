@@ -50,7 +50,7 @@ impl Dashboard {
             Key::PageDown | Key::Char(' ') => self.go(|at| at.saturating_add(page)),
             Key::Home | Key::Char('g') => self.go(|_| 0),
             Key::End | Key::Char('G') => self.go(|_| usize::MAX),
-            // A key that does not move closes the list of keys, and Ctrl-C also ends the command.
+            // Any other key closes the list of keys. Ctrl-C is also handled below, to end `watch`.
             other if self.keys.take().is_some() && other != Key::Cancel => {}
             Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = FooterState::Leaves,
             Key::Cancel | Key::Char('q') => return Ok(true),
@@ -101,7 +101,7 @@ impl Dashboard {
         self.chosen = self.fleet.from(at).next().map(|(name, _)| name.clone());
     }
 
-    /// Changes the detail view to another agent near it in the list.
+    /// Shows an earlier or later agent of the list in the detail view.
     fn look_at_neighbour(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
         let Some(near) = &self.near else { return };
         let at = self.fleet.place(&near.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));

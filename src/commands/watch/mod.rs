@@ -32,10 +32,10 @@ use super::args::{LOOKS, cannot_watch, looks_at};
 
 use acts::{Act, result_text};
 
-/// Maximum time for reading agents before keys are handled again.
+/// Maximum time for reading agents before pressed keys are handled again.
 const SLICE: Duration = Duration::from_millis(40);
 
-/// Minimum time between two reads, which limits the load during frequent changes.
+/// Minimum time between two reads of changed agents or output, which limits the load.
 const PICTURE: Duration = Duration::from_millis(100);
 
 /// Delay of the first check for the return of a missing state directory.
@@ -96,7 +96,7 @@ enum FooterState {
     Said(String),
     /// Question before a command with an irreversible effect.
     Doubts(Act, AgentName),
-    /// Question before quitting while a command that was started here runs.
+    /// Question before quitting while a command that a key has started runs.
     Leaves,
     Filters,
 }
@@ -110,7 +110,7 @@ struct DetailState {
     heard: RecordWatch,
     /// True if the agent's turn may have written more output than was read.
     has_more: bool,
-    /// Number of lines above the top of the view.
+    /// Number of lines that are scrolled out above the top of the screen.
     from: usize,
 }
 
@@ -131,7 +131,7 @@ struct Dashboard {
     to_read: BTreeSet<AgentName>,
     /// True if the list of agents may have changed.
     to_list: bool,
-    /// Time of the last read.
+    /// Time of the last read of changed agents.
     read_at: Option<Instant>,
     /// Agents whose changes raise no event.
     unwatched: BTreeSet<AgentName>,
@@ -140,10 +140,10 @@ struct Dashboard {
     /// Error of opening the state directory or listing its agents.
     trouble: Option<String>,
     chosen: Option<AgentName>,
-    /// Number of agents above the top of the screen.
+    /// Number of agents that are scrolled out above the top of the screen.
     top: usize,
     near: Option<DetailState>,
-    /// Scroll offset of the list of keys; `None` while that list is hidden.
+    /// Scroll offset of the help that lists the keyboard keys; `None` while the help is hidden.
     keys: Option<usize>,
     talk: FooterState,
     jobs: Jobs<(Act, AgentName)>,
@@ -188,7 +188,7 @@ impl Dashboard {
                 AlarmStage::ClockSet => self.is_changed = true,
             }
             let asked = signals.asked();
-            // A closed terminal sends SIGHUP.
+            // A closed terminal sends SIGHUP, which counts as `reload` but must end this command.
             if asked.end.is_some() || asked.reload {
                 return Ok(Status::Done);
             }
@@ -211,7 +211,7 @@ impl Dashboard {
         }
     }
 
-    /// Returns the time of the next read of changes; `None` if nothing has changed.
+    /// Returns the time of the next read of changed agents or turn output; `None` without changes.
     fn looks_at(&self) -> Option<Instant> {
         let has_more = self.near.as_ref().is_some_and(|near| near.has_more);
         if self.to_read.is_empty() && !self.to_list && !has_more {
@@ -225,7 +225,7 @@ impl Dashboard {
     /// Reads the list of agents again.
     fn list(&mut self, session: &Session) -> Result<()> {
         self.to_list = false;
-        // The watch begins before the list is read, so that no change is missed in between.
+        // File events start before the list is read, so that no change is missed in between.
         let is_watched = self.news.follow_list(self.store.local());
         let new = self.fleet.list(agents(&self.store, &self.named, self.named.is_empty())?);
         self.to_read.extend(new);
@@ -233,7 +233,7 @@ impl Dashboard {
             self.look_soon(session, LOOKS);
         }
         if !self.named.is_empty() {
-            // A removed agent may exist again after an import.
+            // An import may bring a removed agent back, so every named agent is read.
             self.to_read.extend(self.fleet.names().cloned());
         }
         self.is_changed = true;
@@ -322,7 +322,7 @@ impl Dashboard {
             self.unwatched.remove(name);
             return;
         }
-        // Agents in a database are never watched, so this note would not help the user.
+        // In a database no agent can be watched, so a note about unwatched agents would not help.
         if self.unwatched.is_empty() && !self.store.is_remote() {
             self.talk = FooterState::Said(cannot_watch());
         }
@@ -364,11 +364,11 @@ impl Dashboard {
             said.look(&agent, live.is_some())?;
             Ok(said)
         });
-        // Unreadable output is not shown, because the agent's records show the error.
+        // A turn's unreadable output is not shown, because the agent's records show the error.
         near.said = listened.ok();
     }
 
-    /// Returns the time of the next redraw or check if no change is reported.
+    /// Returns the time of the next redraw or check if no event reports a change before.
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
         let seen: Option<Time> = match &self.near {
@@ -391,14 +391,14 @@ impl Dashboard {
         if self.trouble.is_some() {
             return self.reopen(session);
         }
-        // Without a watch on the list, no event reports the removal of the state directory.
+        // The list may be polled, and then no event reports that the state directory was removed.
         match session.store_at(self.anchor.clone()).and_then(|_| self.list(session)) {
             Ok(()) => self.to_read.extend(self.unwatched.iter().cloned()),
             Err(error) => self.is_gone(session, &error),
         }
     }
 
-    /// Handles the changes that the watches have reported.
+    /// Schedules reads of the agents and lists whose changes file events have reported.
     fn hear(&mut self, session: &Session) {
         for change in self.news.take() {
             match change {
@@ -427,7 +427,7 @@ impl Dashboard {
         self.top =
             self.top.clamp((at + 1).saturating_sub(room), at).min(self.fleet.len().saturating_sub(room));
         if self.chosen.is_none() && self.fleet.counts().unread == 0 {
-            // The first agent is selected; a later agent above it does not change the selection.
+            // The selection stays on this agent even if another agent is later sorted above it.
             self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
         }
         let question;

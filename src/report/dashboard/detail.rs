@@ -46,10 +46,10 @@ impl AgentDetail {
 /// Width of the field names, in columns.
 const NAMES: usize = 11;
 
-/// Maximum number of shown waits, timers and work items.
+/// Maximum number of shown waits; timers and work items have the same maximum.
 const MOST: usize = 20;
 
-/// Lines of the detail view, and the settings for further lines.
+/// Lines of the detail view, and the style and width for further lines.
 struct DetailLines {
     rows: Vec<Row<'static>>,
     paint: Paint,
@@ -64,7 +64,7 @@ impl DetailLines {
         ]));
     }
 
-    /// Adds a titled part, unless it would be empty. `more`: number of records without a line.
+    /// Adds a titled part unless it would be empty. `more`: number of records without a line.
     fn part(&mut self, title: &str, lines: impl IntoIterator<Item = (String, Style)>, more: usize) {
         let more = (more > 0).then(|| (format!("and {more} more"), self.paint.quiet()));
         let mut lines = lines.into_iter().chain(more).peekable();

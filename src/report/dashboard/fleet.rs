@@ -123,7 +123,7 @@ pub(super) fn draw(
     let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
     frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), table);
     if rows.len() < of {
-        // A narrow screen shows the position above the last column instead of beside the head.
+        // The range of shown agents is in the head line if it fits, else above the last column.
         let place_row = if has_room { head } else { Rect { height: 1, ..table } };
         frame.render_widget(Row::styled(place, paint.quiet()).right_aligned(), place_row);
     }
@@ -195,7 +195,6 @@ fn posture_style(posture: Posture, paint: Paint) -> Style {
     }
 }
 
-/// Returns the newest question of an agent, else explains its state.
 fn words(known: &AgentRow, now: Time) -> String {
     match known {
         AgentRow::Unread => String::new(),

@@ -57,12 +57,11 @@ pub enum ScreenView<'a> {
 pub enum Foot<'a> {
     Keys,
     Said(&'a str),
-    /// Text that waits for an answer or for more letters.
+    /// Prompt that waits for the user's answer, or for more letters of a search text.
     Asks(&'a str),
 }
 
-/// Draws the screen. Returns the number of lines above the top of the view, limited to the existing
-/// lines.
+/// Draws the screen. Returns the number of lines above the top, limited to the existing lines.
 pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let paint = Paint { colored: shown.colored, is_plain: false };
     let area = frame.area();

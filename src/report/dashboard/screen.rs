@@ -1,4 +1,4 @@
-//! Styles and lines that both pictures of `watch` share.
+//! Styles and lines that both views of `watch` share: the overview and the detail view.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -47,7 +47,7 @@ impl Paint {
     }
 }
 
-/// Fits outside text into one line of `width` columns, and keeps its indentation.
+/// Escapes untrusted text, and cuts it to one line of `width` columns with its indentation.
 pub fn fit(text: &str, width: usize) -> String {
     let indent = (text.len() - text.trim_start_matches(' ').len()).min(width / 2);
     // An escape never shortens a text, so text beyond the width is cut before escaping.
@@ -55,12 +55,12 @@ pub fn fit(text: &str, width: usize) -> String {
     format!("{:indent$}{text}", "")
 }
 
-/// Height of the note below the view, in lines. A question mostly needs more than one.
+/// Returns the number of lines of the note below the view. `height`: lines of the screen.
 pub fn note_height(height: u16) -> u16 {
     if height < 16 { 1 } else { 4 }
 }
 
-/// Draws what the user should know about the selected agent, wrapped.
+/// Draws text that the user should know about the selected agent, with line breaks.
 pub fn draw_note(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style) {
     let text = Text::styled(escape_line(&short_ids(text)).into_owned(), style);
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);

@@ -1,4 +1,4 @@
-//! Charts of the whole period: totals of all agents in intervals of equal length.
+//! Charts of the reported period: totals of all agents in intervals of equal length.
 
 use serde_json::{Value, json};
 
@@ -12,13 +12,13 @@ use super::{Activity, Scale, Stay, number, span};
 const WIDTH: u64 = 1000;
 const HEIGHT: u64 = 100;
 
-/// Possible lengths of an interval, in minutes.
+/// Possible lengths of the intervals of a chart, in minutes.
 const PARTS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 180, 360, 720, 1440, 10_080, 40_320];
 
-/// Maximum number of intervals.
+/// Maximum number of intervals in a chart.
 const MOST: u64 = 50;
 
-/// Totals of one interval.
+/// Totals of all agents in one interval of the reported period.
 #[derive(Debug, Default)]
 struct Interval {
     turns: u64,
@@ -26,14 +26,14 @@ struct Interval {
     retries: u64,
     /// Waiting times of the messages that were claimed in this interval.
     waited: Vec<Span>,
-    /// Maximum total number of queued messages in the interval.
+    /// Highest total number of queued messages at any moment of the interval.
     deepest: u64,
     tokens: u64,
     cost_usd: f64,
 }
 
 impl Interval {
-    /// Median of the waiting times; zero if there are none.
+    /// Median of the waiting times; zero without waiting times.
     fn median(&self) -> Span {
         median(&self.waited).unwrap_or_default()
     }
@@ -43,7 +43,7 @@ impl Interval {
     }
 }
 
-/// Intervals of the period, oldest first.
+/// Intervals of equal length that cover the reported period, with their totals, oldest first.
 pub struct Intervals {
     first: Time,
     long: Span,
@@ -78,7 +78,7 @@ impl Intervals {
         parts
     }
 
-    /// Returns the interval of a moment; for a moment before the period, the first interval.
+    /// Returns the interval that contains a moment; before the period, the first interval.
     fn at(&mut self, at: Time) -> &mut Interval {
         let part = usize::try_from(at.since(self.first).as_millis() / self.long.as_millis());
         let last = self.parts.len() - 1;
@@ -87,7 +87,7 @@ impl Intervals {
 
     /// Sets the maximum queue depth of each interval.
     fn fill_queue(&mut self, stays: &[&Stay]) {
-        // If a message leaves and another arrives at one moment, the departure is counted first.
+        // At one moment, departures are counted before arrivals, because -1 is less than 1.
         let arrived = stays.iter().map(|stay| (stay.arrived, 1));
         let left = stays.iter().filter_map(|stay| Some((stay.left?, -1)));
         let mut steps: Vec<(Time, i64)> = arrived.chain(left).collect();
@@ -122,7 +122,7 @@ impl Intervals {
     }
 }
 
-/// Returns the rows of the table: the totals of all nonempty intervals.
+/// Returns one table row for each nonempty interval, with the interval's totals.
 pub fn rows(parts: &Intervals) -> Vec<Value> {
     let is_empty =
         |part: &Interval| part.turns == 0 && part.waited.is_empty() && part.deepest == 0 && part.tokens == 0;
@@ -160,7 +160,7 @@ struct ChartKind {
     title: &'static str,
     /// Caption that explains the value of a bar.
     note: &'static str,
-    /// CSS classes of a bar and of its lower part.
+    /// CSS classes of the whole bar and of the lower part of the bar.
     classes: (&'static str, &'static str),
     /// Value of an interval for the whole bar, and for the lower part of the bar.
     values: fn(&Interval) -> (u64, u64),
@@ -215,7 +215,7 @@ const CHARTS: [ChartKind; 5] = [
         title: "Cost",
         note: "US dollars that turns reported.",
         classes: ("t", "t"),
-        // Heights are compared as integers, in millionths of a dollar.
+        // Bars have integer heights, so costs are compared in millionths of a dollar.
         values: |part| ((part.cost_usd * 1e6).round() as u64, 0),
         words: |part| cost(part.cost_usd),
         most: |micros| cost(micros as f64 / 1e6),

@@ -1,6 +1,6 @@
 //! Timeline of one agent: turns, retries and waits.
 //!
-//! Turns that begin in one column share a mark, which limits the size of a timeline.
+//! Turns that begin in one column are drawn as one mark, which limits the size of a timeline.
 
 use serde_json::{Value, json};
 
@@ -12,16 +12,16 @@ use crate::report::text::count;
 /// Width of a timeline in SVG units; the height is 26. The template has the same numbers.
 pub const WIDTH: u64 = 2000;
 
-/// Maximum number of marks on a page. A mark takes about 200 bytes.
+/// Maximum number of marks (turns or waits as drawn) in one report. Each takes about 200 bytes.
 const MARKS: usize = 9000;
 
 /// Possible numbers of columns of a timeline, largest first.
 const COLUMNS: [u64; 9] = [250, 125, 100, 80, 50, 40, 25, 20, 10];
 
-/// Minimum width of a mark, so that a short turn is visible.
+/// Minimum width of a drawn turn or wait in SVG units, so that a short one is visible.
 const LEAST: u64 = WIDTH / COLUMNS[0];
 
-/// Returns a rectangle.
+/// Returns a rectangle as an SVG path with a CSS class.
 fn shape(class: &str, x: u64, width: u64, top: u64, bottom: u64) -> Value {
     json!({ "class": class, "path": format!("M{x} {top}h{width}V{bottom}H{x}z") })
 }
@@ -38,12 +38,12 @@ pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Pause])> + C
     COLUMNS.into_iter().find(|columns| marks(*columns) <= MARKS).unwrap_or(1)
 }
 
-/// Groups the elements that begin in one column, from left to right.
+/// Groups turns or waits that start in one column, from left to right.
 fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) -> Vec<&[T]> {
     all.chunk_by(|one, next| scale.x(begin(one), columns) == scale.x(begin(next), columns)).collect()
 }
 
-/// Returns the marks of an agent, waits first. Each is a group of shapes with a tooltip.
+/// Returns the marks of an agent, waits first. Each mark is a group of rectangles with a tooltip.
 pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<Value> {
     let left = |at| scale.x(at, WIDTH).min(WIDTH - LEAST);
     let wide = |x: u64, until| scale.x(until, WIDTH).saturating_sub(x).max(LEAST);
@@ -63,11 +63,11 @@ pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) 
     waits.chain(turns).collect()
 }
 
-/// Colours the share of failed turns in a mark, and makes it taller for readers without colours.
+/// Returns the rectangles of a group of turns. Failed turns have another colour and height.
 fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Value> {
     let class = match group {
         [turn, ..] if turn.terminal.is_none() => "l",
-        // Turn that was stopped or put off.
+        // A single turn that was stopped or put off has a colour of its own.
         [turn] if turn.terminal != Some(Terminal::Completed) && !turn.is_bad() => "c",
         _ => "g",
     };

@@ -1,9 +1,9 @@
 //! Page of `report`: HTML with SVG pictures of the turns of agents in a period.
 //!
-//! The page loads nothing from a network and has no script. The `<title>` of a mark explains it,
-//! and browsers show that title on hover; each picture also has a table. The template escapes every
-//! text for HTML; text from outside is first escaped as for a terminal, so that no invisible
-//! character changes the text.
+//! The page loads nothing from a network and has no script. The SVG `<title>` of a mark explains
+//! the mark, and browsers show that title on hover; each picture also has a table. The template
+//! escapes every text for HTML; text from outside is first escaped as for a terminal, so that no
+//! invisible character changes the text.
 
 mod chart;
 mod lane;
@@ -22,10 +22,10 @@ use super::text::{escape_line, one_line};
 
 pub use page::html;
 
-/// Maximum length of a text from outside on the page, in columns.
+/// Maximum length of a text from outside in the report, in columns.
 const SAID: usize = 100;
 
-/// Input of the page.
+/// Input of the HTML page that `report` makes.
 pub struct FleetHistory {
     /// Parent directory of the state directory.
     pub home: String,
@@ -54,7 +54,7 @@ impl Activity {
         self.line.needs_attention() || self.line.dead > 0 || self.line.rejected > 0
     }
 
-    /// Returns the earliest moment of the period in the agent's turns, waits and messages.
+    /// Returns the start of the first turn, wait or message of the agent in the period.
     fn first(&self) -> Option<Time> {
         let turn = self.turns.first().map(|turn| turn.started_at);
         let stay = self.stays.first().map(|stay| stay.arrived);
@@ -62,17 +62,17 @@ impl Activity {
     }
 }
 
-/// Turn for the page.
+/// Turn as the report shows it.
 pub struct ShownTurn {
     pub message_id: MessageId,
     pub started_at: Time,
-    /// End of the turn; the time of the page for a live turn.
+    /// End of the turn; for a live turn, the time of the report.
     pub ended_at: Time,
     /// Outcome of the turn; `None` for a live turn.
     terminal: Option<Terminal>,
     attempt: u32,
     took: Span,
-    /// Reason for the turn; then the turn's brief or error.
+    /// Reason for the turn. `said` is the summary or error of the turn.
     why: String,
     said: String,
     tokens: u64,
@@ -103,7 +103,6 @@ impl ShownTurn {
         self.attempt > 1
     }
 
-    /// Returns the outcome of the turn in one or two words.
     fn end(&self) -> String {
         let end = self.terminal.map_or_else(|| "running".to_owned(), |terminal| in_words(terminal.name()));
         if self.is_retry() { format!("{end}, attempt {}", self.attempt) } else { end }
@@ -134,10 +133,10 @@ impl From<Run> for ShownTurn {
     }
 }
 
-/// Wait for the page.
+/// Wait as the report shows it.
 pub struct Pause {
     pub since: Time,
-    /// End of the wait; the time of the page for an active wait.
+    /// End of the wait; for an active wait, the time of the report.
     pub until: Time,
     kind: WaitKind,
     status: WaitStatus,
@@ -156,12 +155,12 @@ impl Pause {
     }
 }
 
-/// Time of a message in the queue.
+/// Time that a message spent in the queue and in its turns.
 pub struct Stay {
     pub arrived: Time,
     /// Time of the claim, or of a settlement without a claim.
     pub taken_up: Option<Time>,
-    /// Time of the settlement.
+    /// Time at which the message was settled; `None` if it is still open.
     pub left: Option<Time>,
 }
 
@@ -172,7 +171,7 @@ impl Stay {
     }
 }
 
-/// Returns a name of the contract in words. Operator input is called as in `list` and `logs`.
+/// Returns a name such as `task_result` in words; "a message from you" for `operator_input`.
 fn in_words(name: &str) -> String {
     if name == "operator_input" { "a message from you".to_owned() } else { name.replace('_', " ") }
 }
@@ -194,15 +193,14 @@ struct Scale {
 }
 
 impl Scale {
-    /// Returns the distance of a moment from the left edge of a picture of this width.
+    /// Returns the distance of a moment from the left edge of a picture of `width` SVG units.
     fn x(self, at: Time, width: u64) -> u64 {
         let whole = self.until.since(self.from).as_millis().max(1);
-        // A period of 10,000 years has fewer than 2^49 milliseconds.
+        // The product can't overflow: a period of 10,000 years has fewer than 2^49 milliseconds.
         at.min(self.until).since(self.from).as_millis() * width / whole
     }
 }
 
-/// Formats a moment in UTC, to the second.
 fn moment(at: Time) -> String {
     at.utc().format("%Y-%m-%d %H:%M:%S").to_string()
 }

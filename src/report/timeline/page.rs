@@ -25,10 +25,10 @@ const LISTED_OF_ONE: usize = 100;
 /// Maximum number of listed failures.
 const FAILURES: usize = 50;
 
-/// Maximum length of a reason for attention in columns, enough for ids, paths and the event.
+/// Maximum length of a reason for attention in columns, enough for several ids and paths.
 const REASON_WIDTH: usize = 300;
 
-/// Minimum period of a page.
+/// Minimum period that a report covers, unless a shorter period was asked for.
 const SHORTEST: Span = Span::from_secs(60);
 
 /// Renders the page as HTML. The result depends only on the argument.
@@ -39,7 +39,7 @@ pub fn html(history: &FleetHistory) -> Result<String> {
         .map_err(|error| Error::failed(format!("the page of the report: {error}")))
 }
 
-/// Returns the values that the template names.
+/// Returns the values that the page's template uses.
 fn page(history: &FleetHistory) -> Value {
     let now = history.now;
     let first = history.agents.iter().filter_map(Activity::first).min().unwrap_or(history.since);
@@ -79,7 +79,7 @@ fn page(history: &FleetHistory) -> Value {
 fn axis(scale: Scale) -> Vec<String> {
     const MOMENTS: u64 = 5;
     let whole = scale.until.since(scale.from).as_millis();
-    // Labels of a period of a few minutes have seconds, because each label differs from the others.
+    // For a period below four minutes, the labels show seconds, so that each label is different.
     let part = if whole > 4 * 86_400_000 { 5..10 } else { 5..if whole < 240_000 { 19 } else { 16 } };
     let at = |number: u64| moment(scale.from.after(Span::from_millis(whole / (MOMENTS - 1) * number)));
     (0..MOMENTS).map(|number| at(number).get(part.clone()).unwrap_or_default().to_owned()).collect()
@@ -176,7 +176,6 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
     })
 }
 
-/// Returns the posture of an agent, and the reason for it.
 fn posture(line: &ListRow) -> String {
     match &line.moved {
         Some(moved) => format!("moved to {}", shown(&moved.to)),
@@ -185,7 +184,6 @@ fn posture(line: &ListRow) -> String {
     }
 }
 
-/// Returns a turn for the tables of turns.
 fn listed_turn(agent: &Activity, turn: &ShownTurn) -> Value {
     json!({
         "agent": agent.line.agent,

@@ -32,7 +32,7 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::context::Document;
 
-/// Generated files by their path from the root of the crate.
+/// Contents of the generated files, by path from the root of the crate.
 type Texts = BTreeMap<String, String>;
 
 /// Date of the last substantial change of the manual pages. The date is set by hand, because a
@@ -201,7 +201,7 @@ fn completions(texts: &mut Texts) {
     for (shell, name) in shells {
         let mut script = Vec::new();
         shell.write_registration(cli::COMPLETES, "dormouse", "dormouse", "dormouse", &mut script).unwrap();
-        // On first use, zsh calls the file as a function and expects the candidates from this call.
+        // On first use zsh calls the file as a function, which must then complete at once.
         let script = String::from_utf8(script).unwrap().replace(
             "compdef _clap_dynamic_completer_dormouse dormouse",
             "if [ \"$funcstack[1]\" = _dormouse ]; then\n    _clap_dynamic_completer_dormouse \"$@\"\n\
@@ -217,7 +217,7 @@ fn schemas(texts: &mut Texts) {
         text.push('\n');
         texts.insert(format!("schemas/{kind}.json"), text);
     };
-    // People write requests and settings without a `schema` field; an event has its own field.
+    // These need no added `schema` field: people leave it out, and `Event` has the field.
     add("agent", schema::<Policy>("agent.toml"));
     add("outcome", schema::<Outcome>("what a turn may write to DORMOUSE_OUTCOME"));
     // The context is never parsed, so its schema describes the serialized form.
