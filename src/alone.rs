@@ -1,4 +1,4 @@
-//! Lock of the tests that start children, because only one at a time may.
+//! Lock for tests that start child processes: only one such test may run at a time.
 
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,14 +7,14 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 thread_local!(static IS_MINE: Cell<bool> = const { Cell::new(false) });
 
-/// While this lives, other tests that start children wait.
+/// Guard that makes other tests that start child processes wait until its drop.
 pub struct Alone {
-    /// `None` if the thread had the lock before, and releases it later.
+    /// `None` if an earlier guard of this thread already holds the lock.
     turn: Option<MutexGuard<'static, ()>>,
 }
 
-/// Waits for the other tests that start children, because a turn ends every child of the process
-/// that runs it. Reentrant for one thread.
+/// Waits for the other tests that start child processes, because a turn ends every child of the
+/// process that runs it. A thread that has a guard does not wait.
 pub fn alone() -> Alone {
     if IS_MINE.replace(true) {
         return Alone { turn: None };

@@ -1,4 +1,4 @@
-//! Only source of time, ids and randomness. `DORMOUSE_NOW` pins the time of one invocation.
+//! Only source of time, ids and randomness. `DORMOUSE_NOW` fixes the time of one invocation.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use crate::model::zone;
 
 mod local;
 
-/// Clock of one invocation: the system's clock, or a pinned time.
+/// Clock of one invocation: the system's clock, or a fixed time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     pinned: Option<Time>,
@@ -25,7 +25,7 @@ impl Clock {
         Clock { pinned: Some(at) }
     }
 
-    /// Returns the clock by `DORMOUSE_NOW`. Usage error if the variable is no time.
+    /// Returns the clock that `DORMOUSE_NOW` sets. Usage error if that variable contains no time.
     pub fn from_env() -> Result<Clock> {
         zone::set_source(local::find);
         let pinned = match std::env::var("DORMOUSE_NOW") {
@@ -37,7 +37,7 @@ impl Clock {
         Ok(Clock { pinned })
     }
 
-    /// True if the time is pinned.
+    /// True if the time is fixed by `DORMOUSE_NOW`, so that it does not advance.
     pub fn is_pinned(&self) -> bool {
         self.pinned.is_some()
     }
@@ -60,7 +60,7 @@ impl Clock {
         Ok(zone.to_string())
     }
 
-    /// Returns the current time with fresh randomness, for one transition.
+    /// Returns the current time with fresh random numbers, for one transition.
     pub fn stamp(&self) -> Result<Stamp> {
         let [word, upper, lower] = random()?;
         Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance(word)))
@@ -79,7 +79,7 @@ impl Clock {
 }
 
 fn chance(word: u64) -> f64 {
-    // An `f64` represents 53 bits exactly.
+    // An `f64` represents 53 bits exactly, so the lowest 11 bits are dropped.
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 

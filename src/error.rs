@@ -24,8 +24,8 @@ pub enum Error {
     NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
-    /// The rules don't allow the request. `is_usage`: they would not, whatever the records are.
-    /// `edge`: the two states between which the state machine has no transition.
+    /// The rules refuse the request. `is_usage`: they would refuse it with any records. `edge`: two
+    /// states between which the state machine has no transition.
     #[error("{message}")]
     Refused {
         kind: &'static str,
@@ -123,10 +123,10 @@ impl Error {
     /// Kind of a refusal because another process has taken over this process's lease.
     pub const FENCED: &str = "fenced";
 
-    /// Action of an error about the file of a text argument.
+    /// Action of an error about a file that contains the text of an argument (`@FILE`).
     pub const TAKE_TEXT: &str = "take the text from";
 
-    /// Kind of the error of a sync that other clones have overtaken until the time limit.
+    /// Kind of the error of a git sync that other clones have overtaken until its time limit.
     pub const CONTENDED: &str = "contended";
 
     /// Returns the error for an invalid value of a flag, an argument or a variable.
@@ -299,8 +299,7 @@ impl Error {
         self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
 
-    /// True if the error is caused by the file or directory in the error. Other errors come from
-    /// the disk or from this process.
+    /// True if the named file or directory causes the error, not the disk or this process.
     pub fn is_of_file(&self) -> bool {
         const OF_FILE: [Errno; 15] = [
             Errno::EXIST,
@@ -317,7 +316,7 @@ impl Error {
             Errno::NOTEMPTY,
             Errno::OVERFLOW,
             Errno::INVAL,
-            // A pipe with a writer causes this error.
+            // A read of a named pipe that has a writer fails with this error, instead of waiting.
             Errno::AGAIN,
         ];
         let Error::Io { action, source, .. } = self else { return matches!(self, Error::Damaged { .. }) };
@@ -379,7 +378,7 @@ fn hint_at(source: &io::Error) -> Option<String> {
         (Some(Errno::NFILE), _) => "the machine has no room for more open files: try again",
         (_, io::ErrorKind::FileTooLarge) => "raise `ulimit -f` and try again; no record is half-written",
         (_, io::ErrorKind::OutOfMemory) => "not enough memory: raise the limit (`ulimit -v`), or try again",
-        // Only the start of a process causes this error, because all other calls wait.
+        // Only the start of a process causes this error, because all other system calls wait.
         (_, io::ErrorKind::WouldBlock) => {
             "no more processes may be started: raise the limit (`ulimit -u`), or try again"
         }
@@ -394,9 +393,9 @@ fn hint_at(source: &io::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// Adds the action and the path to I/O errors, so that the user sees no error without them.
+/// Adds the action and the path to I/O errors, so that the user always sees both.
 pub trait IoContext<T> {
-    /// Adds an action and a path. `action` completes "can't …".
+    /// Converts an I/O error to an [`Error`] about `path`. `action` completes "can't …".
     fn context(self, action: &'static str, path: &Path) -> Result<T>;
 }
 

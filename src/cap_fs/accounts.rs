@@ -11,7 +11,7 @@ const ACCOUNTS: &str = "/etc/passwd";
 /// File with the groups of the machine.
 const GROUPS: &str = "/etc/group";
 
-/// Maximum number of bytes that are read of an accounts file.
+/// Maximum number of bytes that are read of `/etc/passwd` or `/etc/group`.
 const MAX_ACCOUNTS: u64 = 4 << 20;
 
 /// Returns a user's name; for a user without a name, the number.
@@ -19,7 +19,7 @@ pub fn name(uid: u32) -> String {
     static NAMES: OnceLock<HashMap<u32, String>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
         let mut names = HashMap::new();
-        // The first entry of a number counts, as in the C library.
+        // If several entries have the same user number, the first one counts, as in the C library.
         for (name, number) in entries(&text(ACCOUNTS)) {
             names.entry(number).or_insert_with(|| name.to_owned());
         }
@@ -31,19 +31,19 @@ pub fn name(uid: u32) -> String {
 /// Returns the prefix of a command line that runs a command as this user.
 pub fn sudo(uid: u32) -> String {
     let name = name(uid);
-    // sudo requires a number sign before a user's number.
+    // sudo takes a bare number for a name, and a number after `#` for a user's number.
     if name.parse::<u32>().is_ok() { format!("sudo -u '#{name}'") } else { format!("sudo -u {name}") }
 }
 
-/// Returns the number of the group of this name. A decimal name that no group has is returned as a
-/// number.
+/// Returns the number of the group of this name. If no group has the name and the name is a decimal
+/// number, returns that number.
 pub fn group(name: &str) -> Option<u32> {
     let groups = text(GROUPS);
     let found = entries(&groups).find(|(known, _)| *known == name).map(|(_, number)| number);
     found.or_else(|| name.parse().ok().filter(|number| *number < u32::MAX))
 }
 
-/// Returns the text of a file; empty if the file can't be read, so that only numbers are known.
+/// Returns the text of a file; empty if the file can't be read, and then no user or group is found.
 fn text(path: &str) -> String {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_ACCOUNTS).read_to_end(&mut bytes));

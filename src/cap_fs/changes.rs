@@ -14,10 +14,10 @@ use super::{CapPath, Entry, OWNERS_FILE, PLAIN, kind};
 /// Users who may access a new file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Only the creating user.
+    /// Access only for the user who creates the file or directory.
     Owner,
-    /// Also the group of the parent directory. Members of that group may read a new file, and may
-    /// add files to a new directory and remove files from it.
+    /// Access also for the group of the parent directory. Members of that group may read a new
+    /// file, and may add files to a new directory and remove files from it.
     Group,
 }
 
@@ -36,9 +36,9 @@ impl Access {
         }
     }
 
-    /// Calls `make` with a umask that removes no permissions of the group. A new file must have
-    /// these permissions at once, because a member's command may be killed, and the owner of the
-    /// state directory must then be able to open the leftover file.
+    /// Calls `make`, which creates a file, with a umask that removes no permissions of the group. A
+    /// later chmod would be too late: if the command of a group member were killed before it, the
+    /// owner of the state directory could not open the leftover file.
     fn make<T>(self, make: impl FnOnce() -> T) -> T {
         match self {
             Access::Owner => make(),
@@ -53,13 +53,13 @@ impl Access {
 }
 
 impl CapPath {
-    /// Creates a new, empty file that only its owner may use, open for reading and writing. An
-    /// existing file is removed first, so that no leftover file is ever written.
+    /// Creates a new, empty file that only its owner may use, open for reading and writing. Removes
+    /// an existing file first, because its content could be shared with another path (hard link).
     pub fn create(&self) -> Result<File> {
         self.create_for(Access::Owner)
     }
 
-    /// Creates a new, empty file like [`CapPath::create`], for `access`.
+    /// Creates a new, empty file like [`CapPath::create`], for the users in `access`.
     pub fn create_for(&self, access: Access) -> Result<File> {
         self.root.refuse_stranger()?;
         self.or_clear(|| self.create_new(access))
@@ -87,7 +87,7 @@ impl CapPath {
         self.make_dir_for(Access::Owner)
     }
 
-    /// Creates a directory like [`CapPath::make_dir`], for `access`.
+    /// Creates a directory like [`CapPath::make_dir`], for the users in `access`.
     pub fn make_dir_for(&self, access: Access) -> Result<bool> {
         self.root.refuse_stranger()?;
         self.or_clear(|| match self.mkdir(access) {
@@ -127,8 +127,8 @@ impl CapPath {
                     },
                 );
             match moded {
-                // Another command has removed the new directory as stale. The caller detects the
-                // missing directory.
+                // Another command has removed the new directory as stale; the caller detects that
+                // later.
                 Err(Errno::NOENT) => Ok(()),
                 moded => moded,
             }
@@ -147,14 +147,14 @@ impl CapPath {
         }
     }
 
-    /// Renames this path to `to`, and replaces an existing file there. The caller interprets the
-    /// inner error of the system.
+    /// Renames this path to `to`, and replaces an existing file at `to`. The inner result is that
+    /// of the system call, which the caller interprets.
     pub fn try_rename(&self, to: &CapPath) -> Result<rustix::io::Result<()>> {
         self.rename_by(to, |from_dir, from, to_dir, name| rustix::fs::renameat(from_dir, from, to_dir, name))
     }
 
     /// Calls `rename` with the open parent directories and the names of both paths. The inner error
-    /// is that of the system, except for an error about a link, or a file in place of a directory.
+    /// is that of the system; a link, or a file in place of a directory, is an outer error.
     fn rename_by(
         &self,
         to: &CapPath,
@@ -188,23 +188,23 @@ impl CapPath {
         }
     }
 
-    /// Renames this path to `to`, and replaces a file there. Fails if this path does not exist.
+    /// Renames this path to `to`, and replaces a file at `to`. Fails if this path does not exist.
     pub fn rename(&self, to: &CapPath) -> Result<()> {
         self.try_rename(to)?.context("rename to", &to.path)
     }
 
-    /// Replaces another file by this one: exchanges the names in one call and removes the other
-    /// file. A rename over a file would make ext4 write the new file immediately, and wait for
-    /// space. So only synced content is durable. The inner error is that of the system.
+    /// Replaces `other` by this file: exchanges the names in one call and removes the old file,
+    /// because a plain rename over a file makes ext4 write the new content immediately. After this
+    /// call only content that was synced before is durable. The inner error is that of the system.
     pub fn replace(&self, other: &CapPath) -> Result<rustix::io::Result<()>> {
         self.rename_by(other, |from_dir, from, to_dir, name| {
             let exchange = || rustix::fs::renameat_with(from_dir, from, to_dir, name, RenameFlags::EXCHANGE);
             if exchange().is_err() {
-                // The other path does not exist, or the file system can't exchange names.
+                // `other` does not exist, or the file system can't exchange names.
                 return rustix::fs::renameat(from_dir, from, to_dir, name);
             }
             rustix::fs::unlinkat(from_dir, from, AtFlags::empty()).inspect_err(|_| {
-                // A file can't replace a directory, so the names are exchanged back.
+                // `other` is a directory, which no file replaces, so both names are put back.
                 let _ = exchange();
             })
         })
@@ -230,9 +230,8 @@ impl CapPath {
         }
     }
 
-    /// Sets the modification time of a directory, in seconds since 1970, until the next change of
-    /// the directory. Returns false if this user may not set the time, because another user owns
-    /// the directory.
+    /// Sets the modification time of a directory, in seconds since 1970. The next change in the
+    /// directory sets the present time again. Returns false if another user owns the directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
         self.root.refuse_stranger()?;
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
@@ -247,7 +246,7 @@ impl CapPath {
     }
 
     /// Gives this directory the owner, group and permissions of `other`. Returns false if this user
-    /// may not change them, or if `other` also has an access list.
+    /// may not do that, or if `other` also has an access control list (ACL), which is not copied.
     pub fn take_after(&self, other: &CapPath) -> Result<bool> {
         self.root.refuse_stranger()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
@@ -357,8 +356,8 @@ impl CapPath {
 }
 
 /// Returns the mode for a new file or directory of mode `found` with all permissions of `wanted`;
-/// `None` if `found` has them. The umask or an access list of the parent directory may have removed
-/// permissions from a new file.
+/// `None` if `found` has them. The umask or the parent directory's access control list may have
+/// removed permissions from a new file.
 fn wanted_mode(found: u32, wanted: Mode) -> Option<Mode> {
     let found = Mode::from_raw_mode(found);
     (!found.contains(wanted)).then(|| (found & (Mode::SUID | Mode::SGID | Mode::SVTX)) | wanted)
@@ -375,7 +374,7 @@ pub fn move_file(from: &File, to: &File, name: &OsStr) -> rustix::io::Result<()>
     rustix::fs::renameat(from, name, to, name)
 }
 
-/// True if a directory has an access list, which a new directory would not get.
+/// True if a directory has an access control list (ACL), which a new directory would not get.
 fn has_access_list(dir: &File) -> bool {
     let mut names = [0; 4096];
     match rustix::fs::flistxattr(dir, &mut names) {

@@ -3,7 +3,7 @@
 //!
 //! A path is resolved downwards from a descriptor of the state directory, and through no symbolic
 //! link. So no command reads, writes, creates, renames or removes files outside the directory, even
-//! if another user has put links into it.
+//! if another user has put links into the directory.
 
 pub mod accounts;
 mod changes;
@@ -62,8 +62,8 @@ impl Root {
         let _ = self.tell.set(tell);
     }
 
-    /// Permits all changes that file permissions allow to this user. Root gets no permission in the
-    /// directory of another user, because the system refuses root no change.
+    /// Permits this user to change the state directory of another owner, as far as file permissions
+    /// allow. Has no effect for root, because file permissions do not restrict root.
     pub fn admit_guest(&self) {
         self.is_open_to_changes.fetch_or(!geteuid().is_root(), Ordering::Relaxed);
     }
@@ -73,8 +73,8 @@ impl Root {
         self.owner
     }
 
-    /// Error when this user does not own the state directory, because the owner could not open the
-    /// files that this user creates.
+    /// Error when this user may not change the state directory, whose owner could not open files of
+    /// this user.
     pub fn refuse_stranger(&self) -> Result<()> {
         if self.is_open_to_changes.load(Ordering::Relaxed) {
             return Ok(());
@@ -88,7 +88,7 @@ impl Root {
     }
 }
 
-/// Path below a state directory; a file need not exist there.
+/// Path below a state directory. A file need not exist at the path.
 #[derive(Debug, Clone)]
 pub struct CapPath {
     root: Arc<Root>,
@@ -105,7 +105,7 @@ const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLO
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Identity of a file or directory among those that exist at one time.
+/// Identity of a file or directory, unique among all that exist at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
     device: u64,
@@ -124,8 +124,8 @@ impl CapPath {
         CapPath { root: Arc::clone(&self.root), path: self.path.join(below), ..*self }
     }
 
-    /// Marks the path as required: functions that create a path below it create neither this path
-    /// nor its parents.
+    /// Marks the path as required: functions that create a path below this path create neither this
+    /// path nor its parents.
     pub fn existing(self) -> CapPath {
         let existing = self.path.as_os_str().len();
         CapPath { existing, ..self }
@@ -178,8 +178,8 @@ impl CapPath {
         Ok(self.glance()?.map(|found| Number { device: found.st_dev, inode: found.st_ino }))
     }
 
-    /// Returns the metadata by one system call, which opens no file but follows links in parent
-    /// directories, so callers must not reveal content.
+    /// Returns the metadata by one system call, which opens no file. The call follows links in
+    /// parent directories, even out of the state directory, so callers must not reveal metadata.
     pub fn glance(&self) -> Result<Option<Stat>> {
         match rustix::fs::statat(&self.root.dir, self.way(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(found)),
@@ -219,7 +219,7 @@ impl CapPath {
 
     /// Returns the path relative to the state directory.
     fn way(&self) -> &Path {
-        // Nearly every path begins with the bytes of the root, and components are slow to compare.
+        // Comparing bytes is faster than comparing components, and works for nearly every path.
         let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
         if let Some([b'/', way @ ..]) = path.strip_prefix(root)
             && way.first().is_some_and(|first| *first != b'/')
@@ -237,14 +237,14 @@ impl CapPath {
     fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
-            // The kernel lacks this call, a sandbox forbids the call, or another process renamed a
-            // directory at the same time.
+            // openat2 is missing in the kernel or forbidden by a sandbox, or another process
+            // renamed a directory at the same time.
             Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.walk(flags, mode),
             opened => opened,
         }
     }
 
-    /// Opens the path one directory after the other, if the kernel can't open it in one call.
+    /// Opens the path one directory after the other, for systems where openat2 is not usable.
     fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let way = self.way();
         let is_downwards =
@@ -276,8 +276,8 @@ impl CapPath {
         Error::Io { action, path: self.path.clone(), source: errno.into() }
     }
 
-    /// Returns an error about the first component of the path that blocks it: no directory, or, as
-    /// the last component, no plain file.
+    /// Returns an error about the first component that blocks the path: a parent that is no
+    /// directory, or a last component that is no plain file.
     fn in_the_way(&self) -> Option<Error> {
         let mut here = self.root.cap();
         let parts: Vec<Component<'_>> = self.way().components().collect();

@@ -37,9 +37,9 @@ pub struct Content {
 /// Size of the buffer for directory entries, in bytes: enough for most directories.
 const DIR_BUFFER: usize = 32 << 10;
 
-/// Size in bytes from which files are checked for holes.
+/// Size in bytes above which a file is checked for holes.
 const HOLLOW_FROM: u64 = 16 << 20;
-/// Divisor for the minimum disk usage of a large file, even on a compressing file system.
+/// Divisor of the length of a large file; with less disk usage the file counts as mostly holes.
 const HOLLOW_PART: u64 = 64;
 
 impl CapPath {

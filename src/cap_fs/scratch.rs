@@ -24,8 +24,8 @@ impl CapPath {
         self.scratch.is_some_and(|scratch| self.path.as_os_str().len() >= scratch)
     }
 
-    /// Returns `None` for an `error` of a reader, if this path is in a scratch directory and the
-    /// error comes from the file. Returns other errors.
+    /// Returns `None` if a file in a scratch directory causes `error`, so that a reader takes the
+    /// file for missing. Returns any other `error`.
     pub(super) fn unless_scratch<T>(&self, error: Error) -> Result<Option<T>> {
         if self.is_scratch() && error.is_of_file() { Ok(None) } else { Err(error) }
     }
@@ -75,7 +75,7 @@ impl CapPath {
         }
     }
 
-    /// Removes this path from a scratch directory, if only this path or `new` is a directory.
+    /// Removes this scratch path if `new` can't be renamed to it, because only one is a directory.
     pub(super) fn clear_if_unlike(&self, new: &CapPath) -> Result<()> {
         if !self.is_scratch() {
             return Ok(());
@@ -90,7 +90,7 @@ impl CapPath {
         Ok(())
     }
 
-    /// Removes a file of this type, or a directory.
+    /// Removes a file or, with its content, a directory. `found`: type of this path.
     fn remove_kind(&self, found: FileType) -> Result<()> {
         if found == FileType::Directory {
             return self.remove_tree();

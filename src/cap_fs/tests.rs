@@ -122,7 +122,7 @@ fn walking_down_opens_and_refuses_the_same_as_one_call() {
         let id =
             |opened: rustix::io::Result<OwnedFd>| opened.ok().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
         let (once, walked) = (id(cap.open(flags, Mode::empty())), id(cap.walk(flags, Mode::empty())));
-        // Only `open` resolves a `..` that does not leave the root. No other code uses `..`.
+        // The walk refuses every `..`, but openat2 accepts a `..` that stays inside the root.
         if way != "real/../real" {
             assert_eq!(once, walked, "{way}");
         }
@@ -174,7 +174,7 @@ fn what_is_too_large_is_refused_unread() {
     let error = root.join("sparse").read(1 << 20).unwrap_err();
     assert_eq!(error.kind(), "damaged");
     assert!(error.to_string().contains("1099511627776 bytes, of which the disk has 0"), "{error}");
-    // A hollow file is refused with any limit.
+    // A sparse file is refused even by a call that has no size limit.
     assert!(root.join("sparse").open_file().is_err());
     fs::write(root.join("fits").path(), "1234").unwrap();
     assert_eq!(root.join("fits").read(4).unwrap().unwrap(), b"1234");
@@ -237,8 +237,8 @@ fn what_has_a_name_is_not_replaced() {
     );
 }
 
-/// A new directory gets the permissions of the directory that it replaces, and the kind of a change
-/// shows that it was one.
+/// A new directory gets the permissions of the directory that it replaces, and a change of the
+/// directory updates its modification time.
 #[test]
 fn a_directory_takes_after_another_and_shows_a_change() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -1,5 +1,5 @@
 //! Local time zone: that of `TZ`, else that of the machine. An unknown zone is an error, because
-//! with a guessed zone, timers would fire at unintended times of day.
+//! timers would fire at unintended times of day if the zone were guessed.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,10 +18,10 @@ const TIMEZONE: &str = "etc/timezone";
 
 const YEAR: i64 = 366 * 24 * 3600;
 
-/// Time after which no compiled zone lists changes that its rule does not describe.
+/// Period in seconds after which a compiled zone file lists no changes, but only a rule at its end.
 const LISTED: i64 = 100 * YEAR;
 
-/// Maximum number of links in a chain; a longer chain is taken for a cycle.
+/// Maximum number of symbolic links that are followed; a longer chain counts as a cycle.
 const LINKS: usize = 16;
 
 /// Returns the zone of this process.
@@ -102,8 +102,8 @@ fn named_by(path: &Path) -> Option<Zone> {
     name.strip_prefix("posix/").unwrap_or(name).parse().ok()
 }
 
-/// Returns the zone of a compiled file: the zone in `/etc/timezone` or the rule at the file's end,
-/// if it agrees with the file since a year ago.
+/// Returns the zone of a compiled zone file: the zone that `/etc/timezone` names, else the rule at
+/// the file's end. Error unless one of them gives the file's offsets from a year ago on.
 fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
     let (file, rule) =
         Zone::compiled(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
@@ -155,8 +155,8 @@ mod tests {
         }
     }
 
-    /// Returns a compiled zone without times in its old part, and with `changes` in its new part:
-    /// time, offset, whether it is summer time, and name.
+    /// Returns a TZif file: an empty 32-bit block, then a 64-bit block with `changes`, each with
+    /// time, offset in seconds, whether it is summer time, and name.
     fn compiled(changes: &[(i64, i32, bool, &str)], rule: &str) -> Vec<u8> {
         let header = |times: u32, types: u32| {
             let counts = [0, 0, 0, times, types, 5 * types].map(u32::to_be_bytes).concat();

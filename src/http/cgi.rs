@@ -14,19 +14,19 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
     Ok(request)
 }
 
-/// Parses a request from variables. Returns the request without body, and the body's length.
+/// Parses a request from CGI variables. Returns the request without body, and the body's length.
 fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest, u64), HttpAnswer> {
     let mut request = HttpRequest::default();
     for (name, value) in vars {
         match name.as_str() {
             "REQUEST_METHOD" => request.method = value,
-            // This path has no query.
+            // CGI passes the query in another variable, so this path has no query.
             "PATH_INFO" => request.path = value,
             "CONTENT_TYPE" if !value.is_empty() => request.headers.push(("Content-Type".to_owned(), value)),
             "CONTENT_LENGTH" if !value.is_empty() => {
                 request.headers.push(("Content-Length".to_owned(), value))
             }
-            // These headers are in the variables without `HTTP_`.
+            // The variables without `HTTP_` have these headers, so the copies are ignored.
             "HTTP_CONTENT_TYPE" | "HTTP_CONTENT_LENGTH" => {}
             name => {
                 if let Some(header) = name.strip_prefix("HTTP_") {
@@ -38,8 +38,8 @@ fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest,
     if request.method.is_empty() {
         return Err(HttpAnswer::bad_request("the server names no REQUEST_METHOD"));
     }
-    // Some servers decode a chunked body of unknown length. The remaining header Transfer-Encoding
-    // must then not contradict the length that the server passes.
+    // Some servers decode a chunked body and pass its length, but keep the header
+    // Transfer-Encoding, which would then contradict Content-Length.
     let is_told = request.header("Content-Length")?.is_some();
     request.headers.retain(|(name, _)| !(is_told && name.eq_ignore_ascii_case("Transfer-Encoding")));
     let length = head::length(&request)?;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::http::MAX_BODY;
 
-    /// Any variables in any order and number result in a request or a refusal.
+    /// Any CGI variables, in any order and number, result in a request or a refusal.
     #[test]
     fn whatever_a_server_tells_is_read_or_refused() {
         const NAMES: [&str; 10] = [

@@ -10,7 +10,7 @@ use rustix::stdio::{stdin, stdout};
 
 use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_HEAD, head};
 
-/// Maximum time and number of bytes for reading after the answer.
+/// Maximum time for reading the rest of a request after the answer.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
@@ -41,7 +41,7 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
 pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.0);
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
-    // A pipe can't be shut down, so there is no rest to read.
+    // Shutting down a pipe fails; in contrast to a socket, a pipe has no rest to read.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
         drain(stdin(), LINGER_BYTES, IoDeadline::after(LINGER));
     }
@@ -77,7 +77,7 @@ impl IoDeadline {
     }
 }
 
-/// Reads available bytes, at most `most`, or waits for the first. Returns 0 at the end.
+/// Reads available bytes, at most `most`, or waits for the first byte. Returns 0 at the end.
 fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: IoDeadline) -> Result<usize, HttpAnswer> {
     let mut buffer = [0; 16 << 10];
     let most = most.min(buffer.len());

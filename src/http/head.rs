@@ -92,7 +92,8 @@ pub fn path(target: &str) -> Result<String, HttpAnswer> {
     Ok(path.to_owned())
 }
 
-/// Returns the length of the body. Error when the request has another mark for the body's end.
+/// Returns the length of the body: its Content-Length, or 0 without one. Error when that is
+/// malformed or above `MAX_BODY`, or when the request has a Transfer-Encoding.
 pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {

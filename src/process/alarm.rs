@@ -10,7 +10,7 @@ use rustix::time::{
 use crate::error::{IoContext, Result};
 use crate::model::time::Time;
 
-/// Kernel timer that counts the time of a suspended machine, unlike the timeout of a wait. The
+/// Kernel timer that also counts while the machine is suspended, unlike the timeout of `poll`. The
 /// timer becomes readable at its time, and when the clock is set forward or back.
 pub struct Alarm {
     timer: OwnedFd,

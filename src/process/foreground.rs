@@ -31,7 +31,7 @@ pub struct CommandResult {
     pub trouble: Option<String>,
     /// True if a signal ended the command, whichever process sent that signal.
     pub was_signalled: bool,
-    /// True if the monitor ended the command.
+    /// True if the [`Monitor`] decided to end the command.
     pub was_ended: bool,
 }
 
@@ -51,8 +51,8 @@ impl Default for EndOptions {
     }
 }
 
-/// Runs a command until it ends or its monitor ends it. A signal to end this process is passed on
-/// to the command, because this process has work to do after the command.
+/// Runs a command until it ends or `monitor` decides to end it. A signal to end this process is
+/// passed on to the command, because this process has work to do after the command.
 pub fn run(argv: &[OsString], monitor: &mut dyn Monitor, ending: &EndOptions) -> Result<CommandResult> {
     let failed = |status, trouble| CommandResult {
         status,
@@ -84,7 +84,7 @@ pub fn run(argv: &[OsString], monitor: &mut dyn Monitor, ending: &EndOptions) ->
     Ok(ran)
 }
 
-/// Waits for the command. Returns the command's status, and true if the monitor ended it.
+/// Waits for the command. Returns the command's status, and true if `monitor` decided to end it.
 fn watch(
     mut child: Child,
     signals: &Signals,

@@ -49,7 +49,7 @@ pub fn is_there(path: &Path) -> bool {
 }
 
 /// Runs a hook until none of its processes is left. Returns the hook's result and output. First
-/// ends leftover processes of earlier hooks whose command was killed.
+/// ends leftover processes of hooks that a killed dormouse command had started.
 pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, String)> {
     end_abandoned(&hook.tmp)?;
     let scratch = HookScratch::make(&hook.tmp)?;
@@ -76,7 +76,7 @@ pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, St
     let ended = turn::run(&spec, monitor)?;
     let mut said = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
-        // A cut log has an additional line between its head and its tail.
+        // A shortened log exceeds the limit by the line about the omitted bytes.
         said.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
     if let Some(log) = hook.log.as_ref().filter(|_| !said.is_empty())
@@ -87,10 +87,10 @@ pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, St
     Ok((ended, String::from_utf8_lossy(&said).into_owned()))
 }
 
-/// Scratch directory of one hook. The command that runs the hook holds a lock on the directory, so
-/// that other commands, even in other containers, can detect that the command was killed. The
-/// directory is removed when the hook has ended. Names are never reused, so that a late removal of
-/// an abandoned directory can't remove the directory of a later hook.
+/// Scratch directory of one hook. The dormouse command that runs the hook holds a lock on the
+/// directory, so that other commands, even in other containers, can detect that this command was
+/// killed. The directory is removed when the hook has ended. Names are never reused, so that a late
+/// removal of an abandoned directory can't remove the directory of a later hook.
 struct HookScratch {
     cap: CapPath,
     _lock: File,
@@ -105,7 +105,7 @@ impl HookScratch {
             let number = MADE.fetch_add(1, Ordering::Relaxed);
             let cap = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
             cap.make_dirs()?;
-            // An unlocked directory counts as abandoned, so another command may remove it.
+            // Without the lock, the directory looks abandoned, so another command may remove it.
             let Some(lock) = cap.open_dir()? else { continue };
             let locked = match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
@@ -120,7 +120,7 @@ impl HookScratch {
         }
     }
 
-    /// Locks and returns the scratch directory of a hook whose command was killed; else `None`.
+    /// Locks and returns a hook's scratch directory; `None` while a live command has the lock.
     fn abandoned(cap: CapPath) -> Option<HookScratch> {
         let lock = cap.open_dir().ok()??;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -135,7 +135,7 @@ impl Drop for HookScratch {
     }
 }
 
-/// Ends leftover processes of hooks whose command was killed, and removes their directories.
+/// Ends leftover processes of hooks of killed dormouse commands, and removes their directories.
 pub fn end_abandoned(tmp: &CapPath) -> Result<()> {
     for entry in tmp.entries()? {
         let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
@@ -157,7 +157,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let held = HookScratch::make(&tmp).unwrap();
-        // In another container the hook's process may be invisible.
+        // Only the lock counts, because a process of another container may be invisible.
         let renamed = tmp.join("hook-1-1");
         held.cap.rename(&renamed).unwrap();
         end_abandoned(&tmp).unwrap();
@@ -174,8 +174,8 @@ mod tests {
         let first = HookScratch::make(&tmp).unwrap();
         let (cap, opened) = (first.cap.clone(), first.cap.open_dir().unwrap().unwrap());
         drop(first);
-        // The lock is free now. A command that takes the lock must not remove the directory of a
-        // later hook.
+        // Another command that found the directory before its removal can lock it only now. That
+        // command must not remove the directory of a later hook.
         flock(&opened, FlockOperation::NonBlockingLockExclusive).unwrap();
         let second = HookScratch::make(&tmp).unwrap();
         assert_ne!(second.cap.path(), cap.path());

@@ -1,5 +1,5 @@
 //! Runs several agents in parallel, each in its own process, for `tick --jobs` and `tick --follow`.
-//! With a database, one process runs many jobs in sequence, so that it keeps its connection.
+//! With a database, each process ticks many agents in sequence, so that it keeps its connection.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,20 +22,20 @@ use crate::error::{IoContext, Result};
 /// Size of the read buffer for a job's output, in bytes.
 const BUFFER: usize = 16 << 10;
 
-/// Idle time after which a worker is ended.
+/// Idle time after which a worker process is ended.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// First character of the line by which a worker reports the end of a job; the exit status follows.
 pub const OVER: char = '\u{1e}';
 
-/// Work for a process of this program.
+/// Job to run in a process of this program.
 #[derive(Debug, Clone)]
 pub enum Work {
-    /// A process with this command line.
+    /// Job in a new process with this command line.
     Process(Vec<OsString>),
-    /// Line for an idle worker, or for a new worker with this command line. The worker runs the
-    /// job, writes the job's output and then [`OVER`], and waits for the next line. A worker that
-    /// ends without [`OVER`] ends its job, too.
+    /// Job as a line for an idle worker, or for a new worker with this command line. The worker
+    /// runs the job, writes the job's output and then [`OVER`], and waits for the next line. A
+    /// worker that ends without [`OVER`] ends its job, too.
     Line { worker: Vec<OsString>, line: String },
 }
 
@@ -44,7 +44,7 @@ pub enum Work {
 pub enum JobEnd {
     Exit(i32),
     Signal(i32),
-    /// End that the system does not report.
+    /// End of a process that the system does not report.
     Unknown,
 }
 
@@ -78,7 +78,7 @@ pub fn run(
             let Some((at, work)) = waiting.peek() else { break };
             match jobs.start(*at, work) {
                 Ok(()) => {}
-                // The end of a running job frees resources.
+                // The end of a running job frees resources, so the loop then starts this job again.
                 Err(error) if error.is_shortage() && jobs.count() > 0 => break,
                 Err(error) => trouble = Err(error),
             }
@@ -102,10 +102,10 @@ pub fn lines() -> Result<impl Iterator<Item = Result<String>>> {
     Ok(lines.map(|line| line.context("read", Path::new("stdin"))))
 }
 
-/// Callback for a job's stderr.
+/// Callback that receives the stderr of the jobs in chunks.
 pub type Relay = fn(&[u8]);
 
-/// Running jobs. They inherit the stderr of this process, unless `relay` receives their stderr.
+/// Running jobs. The jobs inherit the stderr of this process, unless `relay` receives their stderr.
 pub struct Jobs<T> {
     program: PathBuf,
     relay: Option<Relay>,
@@ -124,7 +124,7 @@ impl<T> Jobs<T> {
         self.running.len()
     }
 
-    /// Starts a job. `of`: tag of the job.
+    /// Starts a job. `of`: tag that identifies the job when it ends.
     pub fn start(&mut self, of: T, work: &Work) -> Result<()> {
         let process = match work {
             Work::Process(arguments) => WorkerProcess::start(&self.program, arguments, false, self.relay)?,
@@ -137,7 +137,7 @@ impl<T> Jobs<T> {
     /// Sends a line to an idle worker, or to a new one. Returns the worker.
     fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<WorkerProcess> {
         while let Some((mut process, _)) = self.free.pop() {
-            // An idle worker may have died, so the next is tried.
+            // An idle worker may have died, so the next worker is tried.
             if process.tell(line).is_ok() {
                 return Ok(process);
             }
@@ -158,8 +158,8 @@ impl<T> Jobs<T> {
         self.running.iter().for_each(|job| job.process.pass_on(signal));
     }
 
-    /// Waits until a job ends, one of `others` is readable, or `until`. Returns the ended jobs.
-    /// Also reaps other ended children, because this process may adopt orphans.
+    /// Waits until a job ends, one of `others` is readable, or the time `until` is reached. Returns
+    /// the ended jobs. Also reaps other ended children, because this process may adopt orphans.
     pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<EndedJob<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
@@ -202,13 +202,13 @@ impl<T> Jobs<T> {
 struct Job<T> {
     of: T,
     process: WorkerProcess,
-    /// Output on stdout until now.
+    /// Output on stdout so far.
     lines: Vec<u8>,
 }
 
 impl<T> Job<T> {
-    /// Reads new output. Returns the end of the job; `None` while the job runs. The process of an
-    /// ended job has a stdin only if the process is a worker that waits for its next line.
+    /// Reads new output. Returns the end of the job; `None` while the job runs. After the end, the
+    /// process has a stdin only if it is a worker that waits for its next line.
     fn read(&mut self) -> Option<JobEnd> {
         let mut buffer = [0; BUFFER];
         let length = match self.process.stdout.read(&mut buffer) {
@@ -250,7 +250,7 @@ struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts a process in its own process group, so that terminal signals reach the process only
-    /// through this one. The kernel sends the process SIGTERM if this process is killed.
+    /// through this process. The kernel sends the child SIGTERM if this process is killed.
     fn start(
         program: &Path,
         arguments: &[OsString],
@@ -263,7 +263,7 @@ impl WorkerProcess {
         if relay.is_some() {
             command.stderr(Stdio::piped());
         }
-        // Turns must not send messages to the service manager of this process.
+        // Without these variables, turns can't send messages to this process's service manager.
         for name in OF_MANAGER {
             command.env_remove(name);
         }
@@ -286,12 +286,11 @@ impl WorkerProcess {
 
     fn pass_on(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal).filter(|_| self.status.is_none()) {
-            // The process is not reaped yet, so no other process can have its pid.
+            // The process is not reaped yet, so no other process can have the pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Passes the available stderr of the process to the relay.
     fn pass_on_stderr(&mut self) {
         let mut buffer = [0; BUFFER];
         while let Some((stderr, relay)) = &mut self.stderr {
@@ -304,7 +303,6 @@ impl WorkerProcess {
         }
     }
 
-    /// Waits for the end of the process and returns it.
     fn end(&mut self) -> JobEnd {
         let status = self.status.map_or_else(|| self.child.wait(), Ok);
         status.map_or(JobEnd::Unknown, |status| match (status.code(), status.signal()) {

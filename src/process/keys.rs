@@ -31,15 +31,15 @@ pub enum Key {
 }
 
 const ESCAPE: u8 = 0x1b;
-/// Sequence at the end of a pasted text.
+/// Escape sequence at the end of a pasted text.
 const PASTED: &[u8] = b"\x1b[201~";
-/// Maximum length of a sequence, in bytes. No terminal sends a longer one.
+/// Maximum length of an escape sequence, in bytes. No terminal sends a longer one.
 const LONGEST: usize = 64;
 
-/// Incremental parser of keys.
+/// Incremental parser of the bytes that a terminal sends for keys.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// Bytes of an incomplete sequence or letter.
+    /// Bytes of an incomplete escape sequence or letter.
     begun: Vec<u8>,
     /// True inside a pasted text, whose letters are not reported as keys.
     pastes: bool,
@@ -47,11 +47,11 @@ pub struct Keys {
 
 /// Result of parsing the first bytes of the input.
 enum ParsedKey {
-    /// Complete sequence: its length, and its key; `None` for a sequence without a meaning here.
+    /// Complete input of one key: length in bytes, and the key, or `None` if the key is ignored.
     Whole(usize, Option<Key>),
-    /// Start of a pasted text: length of the sequence.
+    /// Start of a pasted text: length of its escape sequence.
     Paste(usize),
-    /// Incomplete sequence.
+    /// Incomplete escape sequence or letter.
     Begun,
 }
 
@@ -180,7 +180,7 @@ fn by_letter(letter: u8) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// Samples of every kind of sequence, with their keys.
+    /// Samples of every kind of input that a terminal sends, with the keys that they stand for.
     const SENT: &[(&[u8], &[Key])] = &[
         (b"a", &[Key::Char('a')]),
         ("é日".as_bytes(), &[Key::Char('é'), Key::Char('日')]),

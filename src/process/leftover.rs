@@ -1,5 +1,4 @@
-//! Finds and ends leftover processes of a turn or task whose tick or supervisor has died, or does
-//! not respond.
+//! Finds and ends leftover processes of a turn or task whose tick or supervisor died or hangs.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -17,7 +16,7 @@ use crate::error::{IoContext, Result};
 use crate::model::policy::FirstTold;
 
 /// Maximum number of processes with an open descriptor, because a fork bomb starts more processes
-/// than there are descriptors. Further processes are found after these have ended.
+/// than there are descriptors. Further processes are found after the first ones have ended.
 const HELD: usize = 256;
 
 /// Processes of a run (or of a task or hook), as the last search found them. A process belongs to
@@ -43,7 +42,7 @@ pub struct LeftoverProcesses {
     place: String,
     leader: Option<ProcessStat>,
     held: Vec<Pinned>,
-    /// True if only the leader has received SIGTERM.
+    /// True if only the leader of the process group has received SIGTERM.
     leads: bool,
 }
 
@@ -77,16 +76,16 @@ impl LeftoverProcesses {
         self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
     }
 
-    /// Sends SIGTERM, waits for the grace, and sends SIGKILL until no process is left. Processes
-    /// that are started meanwhile to clean up get no signal until the grace is over. Error when a
-    /// process does not end.
+    /// Sends SIGTERM, waits for the grace period, and sends SIGKILL until no process is left.
+    /// Processes that are started meanwhile to clean up get no signal in the grace period. Error
+    /// when a process does not end.
     pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
         self.ask(FirstTold::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
-    /// Sends SIGTERM, followed by SIGCONT for stopped processes, to all processes, or only to the
-    /// leader if it exists and `first` requires that.
+    /// Sends SIGTERM to all processes, or only to the leader if it exists and `first` requires
+    /// that. SIGCONT follows, because a stopped process would not handle SIGTERM.
     pub fn ask(&mut self, first: FirstTold) -> Result<()> {
         self.leads = first == FirstTold::Leader && self.has_leader();
         self.held.iter().filter(|held| !self.leads || self.is_leader(held)).try_for_each(Pinned::ask)
@@ -100,8 +99,8 @@ impl LeftoverProcesses {
         self.leader.is_some_and(|leader| leader.pid == held.pid)
     }
 
-    /// Sends SIGTERM to all processes but the leader, which has received SIGTERM: many programs act
-    /// differently on a second SIGTERM.
+    /// Sends SIGTERM to all processes but the leader. The leader has already received SIGTERM, and
+    /// many programs act differently on a second one.
     fn ask_followers(&mut self) -> Result<()> {
         self.leads = false;
         self.rescan()?;
@@ -144,8 +143,8 @@ impl LeftoverProcesses {
         Ok(self.is_gone())
     }
 
-    /// Waits until all found processes have ended, until `until`, or, if only the leader has
-    /// received SIGTERM, until the leader has ended.
+    /// Waits until all processes of the last search have ended, or the time `until`. If only the
+    /// leader has received SIGTERM, the end of the leader suffices.
     fn wait(&mut self, until: Instant) -> Result<()> {
         while let Some(first) = self.held.first().map(|held| held.pid) {
             let mut fds: Vec<PollFd> =
@@ -174,11 +173,10 @@ impl LeftoverProcesses {
     fn members(&self) -> Result<Vec<ProcessStat>> {
         let all = table::all()?;
         let leader = self.leader.filter(|leader| all.iter().any(|process| leader.is_same(process)));
-        // A process that is older than the leader does not belong to the run.
+        // A process that is older than the leader is not its descendant, so it is skipped.
         let oldest = self.leader.map_or(0, |leader| leader.start);
         let mut ours = HashSet::new();
-        // A supervisor does not have the mark of the turn that started it, but is at first a child
-        // of that turn.
+        // The turn is at first the parent of its tasks' supervisors, which must survive the turn.
         let mut supervisors = HashSet::new();
         for process in all.iter().filter(|process| process.start >= oldest) {
             let environment = Environment::of(process.pid);
@@ -206,8 +204,8 @@ struct Pinned {
 }
 
 impl Pinned {
-    /// Opens a handle; `None` if the process has ended. The comparison follows the opening, because
-    /// the handle then refers to the compared process or to none.
+    /// Opens a handle; `None` if the process has ended. The process is read again after the
+    /// opening, because another process may have received the pid before.
     fn of(process: &ProcessStat) -> Result<Option<Pinned>> {
         let pid = process.pid;
         match table::open(pid) {
@@ -220,7 +218,7 @@ impl Pinned {
         }
     }
 
-    /// Sends SIGTERM, and SIGCONT for a stopped process.
+    /// Sends SIGTERM, then SIGCONT, because a stopped process would not handle SIGTERM.
     fn ask(&self) -> Result<()> {
         self.send(Signal::TERM).and_then(|()| self.send(Signal::CONT))
     }
@@ -233,10 +231,10 @@ impl Pinned {
     }
 }
 
-/// Sends SIGTERM to one process. After its end, another process with its pid gets no signal.
+/// Sends SIGTERM to one process. If it has ended, another process with its pid gets no signal.
 pub fn ask(process: &ProcessStat) {
     if let Ok(Some(held)) = Pinned::of(process) {
-        // After an error, the next search still finds the process.
+        // After an error, the process is killed at the end of the grace period.
         let _ = held.ask();
     }
 }
@@ -254,7 +252,7 @@ fn with_descendants(all: &[ProcessStat], pids: &mut HashSet<i32>, own: &HashSet<
     }
 }
 
-/// Maximum size of a leader file, in bytes.
+/// Maximum size of the file that records the leader of a process group, in bytes.
 const MAX_LEADER: u64 = 64 << 10;
 
 /// Reads the leader of a turn's process group from the turn's leader file. `None` if the turn did
@@ -262,7 +260,7 @@ const MAX_LEADER: u64 = 64 << 10;
 /// directory.
 pub fn leader(cap: &CapPath) -> Result<Option<ProcessStat>> {
     let Some(text) = cap.read(MAX_LEADER)? else { return Ok(None) };
-    // A line without a line end is incomplete, so a number in it may be cut.
+    // A line without a line end is incomplete: a number in it may be cut, so it is not read.
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut next = || lines.next().unwrap_or_default();
     let (boot, place, line) = (next(), next(), next());
@@ -284,7 +282,7 @@ mod tests {
     use super::*;
     use crate::alone::{Alone, alone};
 
-    /// Longer than any operation of these tests takes, even on a busy machine.
+    /// Time limit that no operation of these tests reaches, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
     const SHORT: Duration = Duration::from_millis(200);
     const TASK: &str = "task_01890a5dac96774bbcceb302099a8057";
@@ -364,7 +362,7 @@ mod tests {
     #[test]
     fn what_another_directory_has_started_is_not_hit() {
         let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
-        // A copy of the state directory has the same records, and so the same leader file.
+        // A copied state directory has the same leader record, but has not started the turn.
         let copied = tempfile::tempdir().unwrap();
         let leader = at(copied.path()).join("leader");
         fs::copy(turn.leader.path(), leader.path()).unwrap();
@@ -392,7 +390,7 @@ mod tests {
             Some(run_id()),
             "setsid sh -c 'echo; exec sleep 600' & env -i /usr/bin/setsid -w /bin/sleep 600 & exec sleep 600",
         );
-        // Until the exec of `sleep`, the second process still has the original environment.
+        // The first process reports that the script is ready, and the second one may start later.
         while turn.found().len() < 3 {
             std::thread::yield_now();
         }
@@ -410,7 +408,7 @@ mod tests {
             lock.display()
         );
         let turn = Turn::start(Some(run_id()), &script);
-        // The child leaves the group before it runs its program.
+        // The supervisor's child is in the group of the turn until `setsid` has run.
         while turn.found() != [turn.pid()] {
             std::thread::yield_now();
         }
@@ -421,7 +419,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join(format!("{TASK}.lock"));
         for value in ["1", "", TASK] {
-            // The child opens the file, but another process holds the file's lock.
+            // A supervisor holds the lock of its task, but here another process holds the lock.
             let script = format!(
                 "exec 9>{lock}; DORMOUSE_SUPERVISOR='{value}' setsid sleep 600 & exec 9>&-; echo; wait",
                 lock = lock.display()

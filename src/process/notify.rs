@@ -17,8 +17,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Returns the service manager that started this process. An invalid address is ignored, as in
-    /// other programs.
+    /// Returns the service manager that started this process, as the environment names it. An
+    /// invalid socket address is ignored, as in other programs.
     pub fn from_env() -> Manager {
         let [socket, watchdog, watchdog_pid] = OF_MANAGER;
         let name = std::env::var_os(socket).filter(|name| !name.is_empty());
@@ -49,7 +49,7 @@ impl Manager {
         self.send("STOPPING=1");
     }
 
-    /// Sends a watchdog message if its time has come. Returns the time of the next message.
+    /// Sends a watchdog message if one is due. Returns the time of the next message.
     pub fn ping(&mut self) -> Option<Instant> {
         let every = self.every?;
         if self.heard_at.elapsed() >= every {

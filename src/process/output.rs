@@ -1,4 +1,4 @@
-//! Log of a process's output. The log keeps the head and the tail of an output beyond its limit.
+//! Log of a process's output. An output above the limit loses its middle part.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 
-/// Maximum length of the recorded last line, in bytes.
+/// Maximum length of [`Captured::last_line`], in bytes.
 const LINE: usize = 4096;
 
 /// Summary of the output of one stream.
@@ -87,7 +87,7 @@ impl OutputLog {
             let room = if at < self.bound() {
                 self.bound() - at
             } else {
-                // Bytes that the end of this chunk would overwrite are skipped.
+                // The ring buffer keeps only `tail` bytes, so earlier bytes are skipped.
                 let skipped = (rest.len() as u64).saturating_sub(self.tail);
                 rest = &rest[usize::try_from(skipped).unwrap_or(rest.len())..];
                 at += skipped;
@@ -102,12 +102,13 @@ impl OutputLog {
         Ok(())
     }
 
-    /// Returns the offset in the ring buffer of a byte of the stream.
+    /// Returns the offset in the ring buffer of byte `at` of the stream.
     fn in_ring(&self, at: u64) -> u64 {
         (at - self.head).checked_rem(self.tail).unwrap_or(0)
     }
 
-    /// Copies the log into a new file and renames that file, so that the log is always complete.
+    /// Replaces the log by a copy with an ordered tail and a line about `left_out` bytes. The
+    /// rename of the copy makes sure that the log is always complete.
     fn put_in_order(&self, file: &File, left_out: u64) -> Result<()> {
         let mut name = self.cap.name().to_owned();
         name.push(".part");

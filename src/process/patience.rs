@@ -11,17 +11,17 @@ use crate::error::Result;
 /// Pause of `wait_until` between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Number of parts of a time limit, and the minimum number of waits for a part.
+/// Number of equal waits in a time limit, and minimum number of waits before the limit is over.
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
-/// Time limit for processes. The limit counts waits for its parts in addition to the clock: the
-/// processes of a suspended machine could not run, and get that time afterwards.
+/// Time limit for processes. A minimum number of waits must pass, too: the processes of a suspended
+/// machine could not run while the time passed, and get that time afterwards.
 pub struct Patience {
     until: Option<Instant>,
     part: Duration,
     left: u32,
-    /// Time at which half of the limit has passed.
+    /// Time at which half of the whole time limit has passed.
     half: Option<Instant>,
 }
 
@@ -34,7 +34,7 @@ impl Patience {
         Patience { until: now.checked_add(duration), part, left, half: now.checked_add(duration / 2) }
     }
 
-    /// True if half of the limit has passed.
+    /// True if half of the time limit has passed.
     pub fn is_half_over(&self) -> bool {
         is_past(self.half)
     }

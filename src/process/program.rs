@@ -26,7 +26,7 @@ pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -
     }
     let place = workdir.join(name);
     if !place.exists() {
-        // Without a dot at the end of the path.
+        // This removes a dot at the end of the path, which would be odd in the message.
         let workdir: PathBuf = workdir.components().collect();
         let looked = format!("(looked for in {})", workdir.display());
         return Some(format!("{shown} is not there {looked}: put it there, or give its whole path"));
@@ -42,7 +42,7 @@ pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -
 
 /// Returns the reason for which the interpreter of a script can't start.
 fn script(place: &Path, workdir: &Path, path: Option<&OsStr>) -> Option<String> {
-    // The kernel reads at most 256 bytes of a script's first line.
+    // The kernel, too, reads at most 256 bytes of a script's first line.
     let mut start = Vec::with_capacity(256);
     File::open(place).ok()?.take(256).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;

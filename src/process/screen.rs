@@ -31,7 +31,7 @@ const BYTES: usize = 1024;
 /// Terminal as a screen. Dropping this value, or a panic, restores the terminal.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
-    /// Original stderr, which is redirected because messages would overwrite the picture.
+    /// Original stderr, which is redirected because messages would overwrite the screen.
     stderr: Arc<Option<OwnedFd>>,
     keys: Keys,
 }
@@ -55,7 +55,7 @@ impl Screen {
         Ok(Screen { terminal, stderr, keys: Keys::default() })
     }
 
-    /// Draws a picture. Only the differences from the last picture are written.
+    /// Draws the screen. Only the differences from the last drawing are written.
     pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> Result<()> {
         self.terminal.draw(draw).map(drop).context("draw on", Path::new(TERMINAL))
     }
@@ -79,7 +79,7 @@ impl Screen {
         }
         let mut bytes = [0; BYTES];
         match rustix::io::read(&stdin, &mut bytes) {
-            // The terminal was closed after the check.
+            // The terminal was closed after the call of `poll`.
             Ok(0) | Err(Errno::IO) => Ok(None),
             Ok(length) => Ok(Some(self.keys.of(&bytes[..length]))),
             Err(Errno::INTR | Errno::AGAIN) => Ok(Some(Vec::new())),

@@ -15,8 +15,8 @@ use signal_hook::{flag, low_level};
 use crate::error::{IoContext, Result};
 
 /// Defers signals while this value exists: SIGINT, SIGTERM and SIGHUP are reported and do not end
-/// the process. After its drop they end the process as before. A signal that was ignored at the
-/// start (`nohup`, a background job of a script) stays ignored.
+/// the process. After the drop of this value, these signals end the process as before. A signal
+/// that was ignored at the start (`nohup`, a background job of a script) stays ignored.
 pub struct Signals {
     watch: &'static SignalHandlers,
 }
@@ -24,7 +24,7 @@ pub struct Signals {
 impl Signals {
     pub fn hold() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // Old flags are cleared, unless the thread of `before_end` may still have to handle them.
+        // Drops earlier signals, unless a thread of `before_end` may be about to handle one.
         if signals.watch.ends_at_once.load(Ordering::SeqCst) {
             signals.caught();
         }
@@ -40,7 +40,7 @@ impl Signals {
 
     /// Returns the requests by signals since the last call, with SIGHUP as a request to reload.
     pub fn asked(&self) -> Asked {
-        // This read only empties the pipe, which is usually empty; caught signals are in the flags.
+        // This read only empties the pipe that wakes a poll; the caught signals are in the flags.
         let _ = (&self.watch.wakes).read(&mut [0; 64]);
         let mut asked = Asked { end: None, reload: false };
         for (signal, _) in self.watch.came.iter().filter(|(_, came)| came.take()) {
@@ -52,13 +52,13 @@ impl Signals {
         asked
     }
 
-    /// Makes this value readable after the end of a child, too.
+    /// Makes the file descriptor of this value also readable after the end of a child.
     pub fn watch_children(&self) -> Result<()> {
         wake_by(SIGCHLD, &self.watch.wake).context("watch", Path::new("children"))
     }
 
-    /// Makes this value readable after a change of the terminal's size, a stop, or a continuation,
-    /// too. Returns the flags for these signals.
+    /// Makes the file descriptor of this value also readable after a change of the terminal's size,
+    /// Ctrl-Z, or a continuation. Returns the flags for these signals.
     pub fn watch_terminal(&self) -> Result<OfTerminal> {
         let heard = OfTerminal::default();
         let flags = [(SIGWINCH, &heard.resized), (SIGTSTP, &heard.stops), (SIGCONT, &heard.goes_on)];
@@ -106,18 +106,18 @@ fn wake_by(signal: i32, pipe: &UnixStream) -> io::Result<()> {
     low_level::pipe::register(signal, pipe.try_clone()?).map(drop)
 }
 
-/// Flags of the signals that a terminal sends.
+/// Flags for a change of the terminal's size, for Ctrl-Z and for a continuation.
 #[derive(Default)]
 pub struct OfTerminal {
     /// Set when the size of the terminal has changed.
     pub resized: SignalFlag,
-    /// Set when this process should stop until it is continued.
+    /// Set by Ctrl-Z: this process should stop until it is continued.
     pub stops: SignalFlag,
     /// Set when this process was continued.
     pub goes_on: SignalFlag,
 }
 
-/// Makes the value readable after a signal was caught.
+/// Returns a file descriptor that is readable after a signal was caught.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.watch.wakes.as_fd()
@@ -135,18 +135,17 @@ impl Drop for Signals {
 struct SignalHandlers {
     /// True if signals end this process, because they are not deferred.
     idle: AtomicBool,
-    /// True if handlers end this process directly, because `before_end` was not called.
+    /// True if handlers end this process directly, without the function given to `before_end`.
     ends_at_once: Arc<AtomicBool>,
-    /// True if `before_end` has registered a function.
+    /// True if `before_end` has registered a function to run before a signal ends this process.
     is_prepared: AtomicBool,
-    /// Signals to end this process, with their flags.
+    /// SIGHUP, SIGINT and SIGTERM, each with the flag that the signal sets.
     came: [(i32, SignalFlag); 3],
     wakes: UnixStream,
     wake: UnixStream,
 }
 
 impl SignalHandlers {
-    /// Sets if signals end this process (`idle`) or are deferred.
     fn rest(&self, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
         self.ends_at_once.store(idle && !self.is_prepared.load(Ordering::SeqCst), Ordering::SeqCst);
@@ -186,15 +185,14 @@ impl SignalHandlers {
         };
         let ignored = ignored();
         for (signal, came) in watch.came.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
-            // The order matters, because handlers of one signal run in the order of their
-            // registration.
+            // Handlers run in registration order, so the one that may end the process comes first.
             flag::register_conditional_default(*signal, watch.ends_at_once.clone())?;
             came.set_by(*signal)?;
             wake_by(*signal, &watch.wake)?;
         }
         if is_in(ignored, SIGCHLD) {
-            // The kernel reports no exit status of children to a process that ignores SIGCHLD. Any
-            // handler makes the kernel report the status.
+            // The kernel reports no exit status of children to a process that ignores SIGCHLD. With
+            // a handler, whatever it does, the kernel reports the status.
             flag::register(SIGCHLD, Arc::default())?;
         }
         Ok(watch)
@@ -220,7 +218,7 @@ pub fn before_end(act: fn()) -> Result<()> {
     prepared.context("watch for signals to", Path::new("this process"))
 }
 
-/// True if a signal is in a mask of signals, such as `ignored` returns.
+/// True if a mask of signals, such as `ignored` returns, contains the signal.
 pub fn is_in(mask: u64, signal: i32) -> bool {
     u32::try_from(signal - 1).is_ok_and(|bit| mask >> bit & 1 == 1)
 }
@@ -228,7 +226,7 @@ pub fn is_in(mask: u64, signal: i32) -> bool {
 /// Returns the mask of the signals that this process ignores; empty if the system does not report
 /// the mask.
 pub fn ignored() -> u64 {
-    // A single read suffices, and the system renders the whole text again for each read.
+    // One read returns the whole file, and each further read would generate the file again.
     let mut status = [0; 4096];
     let read = fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
     let status = String::from_utf8_lossy(&status[..read.unwrap_or(0)]);

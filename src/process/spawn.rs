@@ -1,5 +1,5 @@
-//! Start of child processes: limits of the system, their end with their parent, and for a turn its
-//! process group and the record of the group's leader.
+//! Start of child processes: their limit of open files, their end when this process dies, and for a
+//! turn its process group and the record of the group's leader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -35,8 +35,7 @@ pub fn raise_limits() {
     }
     // Without a limit of file sizes, the system never sends SIGXFSZ.
     if getrlimit(Resource::Fsize).current.is_some() && !is_in(ignored(), SIGXFSZ) {
-        // With a handler, the write fails. Unlike an ignored signal, children do not inherit the
-        // handler.
+        // With a handler, the write fails. Children inherit ignored signals, but no handlers.
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     }
 }
@@ -55,8 +54,7 @@ pub fn null() -> Result<File> {
     File::options().read(true).write(true).open(path).context("open", path)
 }
 
-/// Starts a turn. Inner error: the reason why its command can't start, which names the program or
-/// directory.
+/// Starts a turn. Inner error: reason why the command can't start, with the program or directory.
 pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     let Some((program, arguments)) = spec.argv.split_first() else {
         return Ok(Err("the command is empty".to_owned()));
@@ -80,8 +78,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.env(spec.mark.name, &spec.mark.id).env(PLACE, place);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // The record comes second: a kill of this process ends the child, or the record shows the
-    // child.
+    // In this order, a child whose parent is killed either ends or is named in its leader file.
     tie(&mut command, Signal::KILL);
     in_child(&mut command, move || introduce(&leader));
     give_back(&mut command);
@@ -112,14 +109,14 @@ pub fn tie(command: &mut Command, signal: Signal) {
 /// Makes `act` run in the child before exec. `act` may only make async-signal-safe system calls on
 /// its own stack, and must allocate nothing.
 fn in_child(command: &mut Command, act: impl Fn() -> rustix::io::Result<()> + Send + Sync + 'static) {
-    // SAFETY: the callers in this file pass closures that fulfil the condition.
+    // SAFETY: the closures in this file make only async-signal-safe calls and allocate nothing.
     #[expect(unsafe_code, reason = "the standard library can't know what the closure does")]
     unsafe {
         command.pre_exec(move || Ok(act()?))
     };
 }
 
-/// Records the child as the leader. Runs in the child before exec.
+/// Records the child in the turn's leader file. Runs in the child before exec.
 fn introduce(leader: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut line = [0; 2048];
@@ -129,8 +126,8 @@ fn introduce(leader: &File) -> rustix::io::Result<()> {
 }
 
 /// Returns the reason for which a command can't start, or the error if this process has failed. The
-/// leader's record is written between the change of directory and the exec, so its presence
-/// distinguishes their failures.
+/// child writes its leader file after it has changed the directory and before exec. So that file
+/// tells if the directory or the program is at fault.
 fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };

@@ -19,8 +19,7 @@ use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::place::PlaceId;
 
-/// Message of a supervisor that has begun, for the process that started the supervisor. Any other
-/// message is the reason for a failed start.
+/// Message of a supervisor that has started. Any other message is the reason for a failed start.
 const BEGUN: &str = "begun";
 
 /// Number of times that `feed` tries to open the pipe of a running task that has not created the
@@ -37,10 +36,9 @@ pub struct SupervisorSpec<'s> {
     pub place: PlaceId,
 }
 
-/// Starts this program as the supervisor of a task, in a session of its own. Returns when the
-/// supervisor reports its begin, or after `patience`. The supervisor receives the task's lock as
-/// stdin, so that the lock is held without a gap. The inner error is the one that the supervisor
-/// has reported.
+/// Starts this program as the supervisor of a task, in its own session. Returns when the supervisor
+/// reports its start, or after `patience`. The supervisor receives the task's lock as stdin, so
+/// that the lock is held without a gap. Inner error: the reason that was reported.
 pub fn start(
     spec: &SupervisorSpec<'_>,
     lock: File,
@@ -65,11 +63,11 @@ pub fn start(
     if let Some(pipe) = child.stdout.take() {
         let whole = drain(pipe, &mut said, Instant::now().checked_add(patience));
         if !whole.context("hear from", &program)? {
-            // The blocked supervisor is alive and holds the lock, so it will begin later.
+            // The supervisor is only slow: it has the task's lock and will start the task.
             return Ok(Ok(()));
         }
     }
-    // The supervisor is not reaped, because the supervisor outlives this process.
+    // The child is not reaped, because a supervisor that has begun outlives this process.
     Ok(match String::from_utf8_lossy(&said).trim_end() {
         BEGUN => Ok(()),
         "" => Err("it ended without saying why".to_owned()),
@@ -119,7 +117,7 @@ impl Seat {
         self.report(&begun);
     }
 
-    /// Reports to the starting process why the supervisor has not begun, unless it has.
+    /// Reports to the starting process why the supervisor can't start. Later reports are dropped.
     pub fn report(&mut self, word: &str) {
         if let Some(mut starter) = self.starter.take() {
             // The starting process may have ended, so an error is ignored.
@@ -132,15 +130,14 @@ impl Seat {
 pub struct TaskInputPipe {
     /// Read end, open until the command has opened the pipe, so that earlier input is kept.
     reader: Option<OwnedFd>,
-    /// Write end. While it is open, the command reads no end of input when another writer closes
-    /// the pipe.
+    /// Write end, kept open so that the command reads no end of input when a writer closes.
     writer: OwnedFd,
 }
 
 impl TaskInputPipe {
     pub fn make(cap: &CapPath) -> Result<TaskInputPipe> {
         cap.make_pipe()?;
-        // Opening a pipe for writing, without waiting, fails if the pipe has no reader.
+        // A pipe must have a reader before a writer can open the pipe without waiting.
         let reader = cap.open_pipe(OFlags::RDONLY)?.context("open", cap)?;
         let writer = cap.open_pipe(OFlags::WRONLY)?.context("open", cap)?;
         Ok(TaskInputPipe { reader: Some(reader), writer })
@@ -153,7 +150,7 @@ impl TaskInputPipe {
         asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
-    /// Closes the read end of this process, because the command has started.
+    /// Closes this process's read end, so that a write fails once the command closes its own.
     pub fn close_reader(&mut self) {
         self.reader = None;
     }
@@ -240,7 +237,7 @@ mod tests {
         let mut said = [0; 9];
         reader.read_exact(&mut said).unwrap();
         assert_eq!(&said, b"hello you");
-        // The supervisor itself writes the input that other machines have sent.
+        // The supervisor's own write end serves for input from other machines.
         assert_eq!(input.write(b" too"), Some(4));
         let mut said = [0; 4];
         reader.read_exact(&mut said).unwrap();
@@ -249,12 +246,11 @@ mod tests {
         let much = vec![0; 4 << 20];
         let count = input.write(&much).expect("somebody reads");
         assert!(0 < count && count < much.len() && input.write(&much) == Some(0));
-        // The input is larger than any pipe.
+        // The input exceeds the size of any pipe, and no process reads it.
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
         drop(reader);
-        // A child of another test holds a copy of every descriptor until the child executes its
-        // program.
+        // A child of another test may hold a copy of `reader` until the child's exec.
         let until = Instant::now() + Duration::from_secs(60);
         assert!(wait_for(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
         assert!(!input.is_read());

@@ -1,4 +1,4 @@
-//! Runs one turn command until none of its processes is left.
+//! Runs the command of one turn until none of its processes is left.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -26,33 +26,33 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::policy::FirstTold;
 use crate::model::run::Exit;
 
-/// Grace for leftover processes of a leader that has ended by itself. The outcome is known and the
-/// next step waits, so the grace only suffices for a handler to remove a temporary file.
+/// Grace period for processes that are left after the leader has ended by itself. The outcome is
+/// known and the next step waits, so the time only suffices to remove a temporary file.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
-/// Maximum number of reads from the pipes of a turn that has ended. No pipe holds more, so later
-/// bytes were written after the end.
+/// Maximum number of reads from the pipes of a turn that has ended. No pipe holds more, so bytes
+/// after these reads were written after the end.
 const DRAIN_READS: usize = 64;
 const BUFFER: usize = 64 * 1024;
 /// Maximum number of processes that one poll waits for, because a fork bomb starts more processes
 /// than there are descriptors.
 const WATCHED: usize = 64;
 
-/// Turn to run.
+/// Command of a turn, and the conditions under which it runs.
 pub struct TurnSpec {
     /// Program and arguments. The program is looked up in the PATH of `env`, or, if it contains a
     /// slash, relative to `workdir`.
     pub argv: Vec<OsString>,
     pub workdir: PathBuf,
-    /// Complete environment of the turn, except the mark.
+    /// Complete environment of the turn, except the variables that identify its processes.
     pub env: Vec<(OsString, OsString)>,
     pub mark: ProcessMark,
     pub stdin: Stdin,
-    /// Log of stdout. A stream without output has no log.
+    /// Log file of stdout. Without output the file is not created.
     pub stdout: CapPath,
     pub stderr: CapPath,
-    /// File that records the leader of the process group for `LeftoverProcesses`.
+    /// File that records the leader of the process group, so that leftover processes can be found.
     pub leader: CapPath,
-    /// Creates a listener for each stream, which receives the output immediately.
+    /// Creates a listener for each of stdout and stderr, which receives the output immediately.
     pub listener: Option<fn() -> ChunkListener>,
     /// Limit of each log, in bytes.
     pub max_output: u64,
@@ -65,8 +65,8 @@ pub struct TurnSpec {
 
 /// Monitor that decides whether a turn is ended early.
 pub trait Monitor {
-    /// Decides if the turn may continue. Called at the start, and then at the time that its last
-    /// answer has set.
+    /// Decides if the turn may continue. Called at the start, and then at the time that the last
+    /// decision has set.
     fn ask(&mut self) -> MonitorDecision;
 
     /// Decides if the turn may continue after its timeout.
@@ -82,7 +82,7 @@ pub trait Monitor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MonitorDecision {
     GoesOn {
-        /// Latest time of the next call; `None` for no further call.
+        /// Time of the next call of the monitor; `None`: no further call.
         ask_again: Option<Instant>,
     },
     Ends,
@@ -110,9 +110,9 @@ pub enum Stdin {
 pub struct TurnResult {
     pub exit: Exit,
     pub timed_out: bool,
-    /// Signal to this process before all processes of the turn had ended.
+    /// Signal that this process received before all processes of the turn had ended.
     pub cancelled_by: Option<i32>,
-    /// True if the leader ended before it was asked to end.
+    /// True if the leader of the process group ended before it was told to end.
     pub by_itself: bool,
     /// Time from the start of the turn until none of its processes was left.
     pub duration: Duration,
@@ -174,7 +174,7 @@ pub fn run(spec: &TurnSpec, monitor: &mut dyn Monitor) -> Result<TurnResult> {
 /// Reason for ending a running turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// The turn's timeout has passed.
+    /// The timeout of the turn has passed.
     Late,
     /// The turn's monitor has decided to end the turn.
     Told,
@@ -193,12 +193,12 @@ impl Adoption {
 
 impl Drop for Adoption {
     fn drop(&mut self) {
-        // This call can't fail, because the call in `begin` has succeeded.
+        // The error is ignored: this call can't fail, because the call in `begin` has succeeded.
         let _ = set_child_subreaper(None);
     }
 }
 
-/// Callback for the output of a stream in chunks.
+/// Callback that receives the output of one stream (stdout or stderr) in chunks.
 pub type ChunkListener = Box<dyn FnMut(&[u8])>;
 
 /// Running turn. The leader is reaped last: while it is a zombie, no other process can have its pid
@@ -246,8 +246,8 @@ impl<'a> Live<'a> {
         })
     }
 
-    /// Waits until the leader has ended or there is a reason to end it. Returns the reason if it is
-    /// the timeout or the monitor.
+    /// Waits until the leader has ended, or the timeout, the monitor or a signal requires its end.
+    /// Returns the reason if it is the timeout or the monitor.
     fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<Cut>> {
         let mut ask_again = Some(Instant::now());
         loop {
@@ -272,9 +272,9 @@ impl<'a> Live<'a> {
 
     /// Ends the whole turn: SIGTERM, the grace, SIGKILL. SIGTERM is sent to the leader first, or to
     /// the whole group at once, as `spec.first` requires. The rest of the group receives SIGTERM
-    /// when the leader has ended or half of the grace has passed; a process outside the group
-    /// receives it once the process is a child of this process. Processes that these start to clean
-    /// up are left alone until the grace is over.
+    /// when the leader has ended or half of the grace period has passed; a process outside the
+    /// group receives SIGTERM once it is a child of this process. Processes that these start to
+    /// clean up are left alone until the grace period is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
         let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
@@ -311,8 +311,8 @@ impl<'a> Live<'a> {
         self.kill(spec)
     }
 
-    /// Sends SIGTERM to the group without its leader, which has received SIGTERM: many programs act
-    /// differently on a second SIGTERM.
+    /// Sends SIGTERM to the group without its leader. The leader has already received SIGTERM, and
+    /// many programs act differently on a second one.
     fn ask_followers(&self) -> Result<()> {
         for process in table::all()? {
             if process.group == self.group.as_raw_pid() && process.pid != self.group {
@@ -340,8 +340,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Returns the running children that must not outlive the turn, except the leader. Reaps ended
-    /// children.
+    /// Returns this process's running children except leader and supervisors; reaps ended children.
     fn left(&self) -> Result<Vec<Pid>> {
         loop {
             let mut children = table::children()?;
@@ -360,7 +359,7 @@ impl<'a> Live<'a> {
     }
 
     fn signal_group(&self, signal: Signal) {
-        // On an error, `left` still lists the processes.
+        // An error is ignored, because `left` still lists children that the signal did not reach.
         let _ = rustix::process::kill_process_group(self.group, signal);
     }
 
@@ -420,7 +419,7 @@ impl<'a> Live<'a> {
     }
 }
 
-/// Kills the turn if it was not closed, because waiting for it has failed. Waits for nothing.
+/// Kills the turn, and waits for nothing, if an error has prevented the regular end of the turn.
 impl Drop for Live<'_> {
     fn drop(&mut self) {
         if !self.closed {
@@ -439,7 +438,7 @@ struct StreamPump {
 }
 
 impl StreamPump {
-    /// Reads from the pipe, and blocks unless the pipe is readable.
+    /// Reads output into the log. Blocks until the pipe has output or is closed.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
         let Some(pipe) = &self.pipe else { return Ok(()) };
         buffer.clear();
@@ -483,7 +482,7 @@ mod tests {
     use super::*;
     use crate::alone::alone;
 
-    /// Longer than any operation of these tests takes, even on a busy machine.
+    /// Time limit that no operation of these tests reaches, even on a busy machine.
     const LONG: Duration = Duration::from_secs(600);
 
     fn spec(dir: &Path, argv: &[&str]) -> TurnSpec {
@@ -613,7 +612,7 @@ mod tests {
         let dir = tempdir();
         let gone = at(dir.path()).join("gone/file");
         for place in 0..4 {
-            // A stream has a log only after its first byte, so both streams get one.
+            // A log file is created at the first byte, so both stdout and stderr get output.
             let mut spec = spec(dir.path(), &["sh", "-c", "echo out; echo err >&2"]);
             match place {
                 0 => spec.stdout = gone.clone(),
@@ -730,7 +729,7 @@ mod tests {
         let ignored = signals::ignored();
         for (name, told) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP)] {
             let told = told.as_raw();
-            // Tests that a script runs in the background ignore some of these signals.
+            // A script starts background jobs with some signals ignored, which then end no turn.
             let (then, cancelled_by, exit) = if signals::is_in(ignored, told) {
                 ("exit 3", None, code(3))
             } else {
@@ -825,7 +824,7 @@ mod tests {
         us.wait().unwrap();
         let mut fds = [PollFd::new(&handle, PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, None), Ok(1));
-        // The leader's children run until `LeftoverProcesses` finds them.
+        // The leader's children run on until `LeftoverProcesses` finds and ends them.
         let find = || LeftoverProcesses::find(run, &at(dir.path()).join("leader")).unwrap();
         assert!(!find().is_gone());
         find().end(Duration::from_millis(100)).unwrap();

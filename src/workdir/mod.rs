@@ -65,7 +65,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Returns the argument for this output.
+    /// Returns `stdout` or `stderr`, whichever belongs to this output.
     pub fn of<T>(self, stdout: T, stderr: T) -> T {
         match self {
             Stream::Stdout => stdout,
@@ -143,7 +143,7 @@ impl Dir {
         self.cap.join(stream.name())
     }
 
-    /// Returns a reader of a growing log. `last`: maximum of earlier output, in bytes.
+    /// Returns a reader of a growing log, from its last `last` bytes, or else from the start.
     pub fn follow(&self, stream: Stream, last: Option<u64>) -> GrowingLog {
         GrowingLog::open(self.stream(stream), last)
     }
@@ -158,7 +158,7 @@ impl Dir {
         self.cap.join(HOOK_LOG)
     }
 
-    /// Returns the pipe of an interactive task.
+    /// Returns the pipe from which an interactive task reads.
     pub fn stdin(&self) -> CapPath {
         self.cap.join(STDIN)
     }
@@ -180,8 +180,7 @@ impl Dir {
     pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.cap.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
-        // The note is not synced: after a power cut the file may be empty, or contain zeros or a
-        // part of the note.
+        // `note_end` does not sync: a power cut may leave an empty or partial file, or zeros.
         if json::value(&bytes).is_err() {
             return Ok(None);
         }
@@ -193,7 +192,7 @@ impl Dir {
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<CapPath> {
         let cap = self.cap.join(name);
         let created = match cap.create() {
-            // No parent directory is created, so that a removed agent does not reappear in part.
+            // Only this directory is made, without its parent, so that no removed agent reappears.
             Err(error) if error.is_not_found() => self.cap.make_dir().and_then(|_| cap.create()),
             created => created,
         };
@@ -243,8 +242,8 @@ impl GrowingLog {
         Ok(news)
     }
 
-    /// Returns the offset of the gap. At the end of the process, the supervisor has removed the
-    /// middle of the log, so all bytes after the gap are new.
+    /// Returns the offset of the gap in a log. At the end of the process, the supervisor has
+    /// removed the middle of the log, so all bytes after the gap are new.
     fn at_gap(&self, mut file: &File) -> Result<u64> {
         const GAP: &[u8] = b"\n[dormouse: ";
         let mut all = Vec::new();

@@ -18,14 +18,14 @@ impl Dir {
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.cap;
         if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
-            // A hook for the end of the run may have written a file since. Then the directory is
-            // kept.
+            // Fails, and keeps the directory, if a hook of the run's end has written a file since.
             let _ = dir.remove_dir();
         }
         Ok(())
     }
 
-    /// True if the directory was not cleared: it is empty, or has files that only a live run needs.
+    /// True if the directory was not cleared: it has files that only a live run needs, or is empty,
+    /// and clearing removes an empty directory.
     pub fn is_uncleared(&self) -> Result<bool> {
         let (mut is_empty, mut has_notes) = (true, false);
         self.cap.each_entry(|name, _| {
@@ -47,8 +47,7 @@ fn is_stale(cap: &CapPath, name: &OsStr, run: &Run, keeps_context: bool) -> Resu
         STDERR => is_empty(cap, run.stderr_bytes),
         HOOK_LOG => is_empty(cap, None),
         OUTCOME => is_recorded(cap, run),
-        // A transaction removes a checkpoint when it is no longer needed, and other files belong to
-        // the turn that made them.
+        // Transactions remove checkpoints, and unknown files belong to the turn that made them.
         _ => Ok(false),
     }
 }

@@ -11,15 +11,15 @@ use crate::error::{Error, IoContext, Result};
 
 impl Repository<'_> {
     /// Commits the files of the state directory on top of the checked-out commit, and returns the
-    /// new commit. `each` receives a function that adds one directory or file, so that the caller
-    /// can hold a lock during the call. The index and the work tree elsewhere are not changed.
+    /// new commit. `take_up` receives a function that adds paths, and the changed paths; it may
+    /// hold a lock meanwhile. Files and index entries outside the state directory do not change.
     pub fn snapshot(
         &self,
         line: &RemoteBranch,
         (subject, body): (&str, &str),
         mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
-        // Git processes of a killed sync may still run for a moment.
+        // Git processes of a killed sync may still run and block git for a moment.
         self.retry_while_blocked(|| {
             let head = self.commit_of("HEAD")?;
             let own = OwnIndex::copy(line)?;
@@ -28,7 +28,7 @@ impl Repository<'_> {
             if touched.is_empty() && head.is_some() {
                 return Ok(head);
             }
-            // Files that are staged outside the state directory are not part of this commit.
+            // Unlike the index, this tree contains no files staged outside the state directory.
             let tree = head.as_deref().unwrap_or("--empty");
             let words: &[&str] =
                 if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
@@ -37,8 +37,7 @@ impl Repository<'_> {
                 &|paths| {
                     let words = ["add", "--all", "--ignore-errors", "--"];
                     let said = self.call(&[&words[..], paths].concat(), index)?;
-                    // A file that another user has put into a shared inbox, and that its owner
-                    // can't read, is left out.
+                    // An unreadable file of another user must not fail the commit.
                     let is_closed = said.stderr.contains("Permission denied");
                     if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
                 },
@@ -102,15 +101,14 @@ impl Repository<'_> {
 pub struct Checkout<'c> {
     pub repository: &'c Repository<'c>,
     pub line: &'c RemoteBranch,
-    /// Paths that differ between the commits.
+    /// Paths that differ between the commits `from` and `to`.
     pub changes: &'c [PathChange],
     pub from: &'c str,
     pub to: &'c str,
 }
 
 impl Checkout<'_> {
-    /// Error when uncommitted changes outside the state directory block the checkout. Changes no
-    /// file.
+    /// Error if uncommitted files outside the state directory prevent a checkout. Changes no file.
     pub fn check(&self) -> Result<()> {
         let said = self.dry_run()?;
         if said.is_success() {
@@ -124,8 +122,8 @@ impl Checkout<'_> {
         not_in_the_way(&self.dry_run()?)
     }
 
-    /// Returns files outside the state directory that have the content of the commit but not its
-    /// index entry, because git was killed between the two writes.
+    /// Returns files outside the state directory that have the content of the commit `to` but not
+    /// its index entry, because git was killed between the two writes.
     fn there_already(&self) -> Result<Vec<PathChange>> {
         let own = OwnIndex::copy(self.line)?;
         let names = |words: &[&str]| -> Result<BTreeSet<String>> {
@@ -151,9 +149,9 @@ impl Checkout<'_> {
         self.repository.call(&["read-tree", "-m", "-u", "-n", self.from, self.to], &index)
     }
 
-    /// Checks out the commit. The files of the state directory are already in place; git updates
-    /// all other files, or fails before changing one. Returns false if another commit was made
-    /// meanwhile.
+    /// Checks out the commit `to`. The files of the state directory are already in place; git
+    /// updates all other files, or fails before it changes any. Returns false if another commit was
+    /// made meanwhile.
     pub fn run(&self) -> Result<bool> {
         let (repository, from, to) = (self.repository, self.from, self.to);
         let inside = self.changes.iter().filter(|change| self.line.is_inside(&change.path));
@@ -196,7 +194,7 @@ impl OwnIndex {
         OwnIndex { path }
     }
 
-    /// Copies the clone's index, which contains the file stamps of unchanged files.
+    /// Copies the clone's index. The file times in it spare git the reading of unchanged files.
     fn copy(line: &RemoteBranch) -> Result<OwnIndex> {
         for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {
