@@ -1,5 +1,5 @@
-//! The least that a program can do for the same effect. Built as a static binary of its own, with
-//! nothing but the standard library, so that what is compared differs in the work alone.
+//! The floor of the benchmark: a static program that does only the file operations that a command
+//! of dormouse needs. The benchmark compares the command's time with this program's time.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ fn main() {
     }
 }
 
-/// Reads a file, or the names in a directory, which ends in a slash.
+/// Reads a file, or lists a directory if the path ends with a slash.
 fn read(path: &OsStr) {
     if path.as_bytes().ends_with(b"/") {
         let names = fs::read_dir(path).expect("a directory").count();
@@ -33,7 +33,7 @@ fn read(path: &OsStr) {
     }
 }
 
-/// TEMPORARY TARGET BYTES: one file, there for good.
+/// Writes BYTES durably to a new file. Arguments: TEMPORARY TARGET BYTES.
 fn store(args: &[OsString]) {
     let (temporary, target, bytes) = (&args[0], &args[1], args[2].as_bytes());
     let mut file = File::create(temporary).expect("a new file");
@@ -44,10 +44,10 @@ fn store(args: &[OsString]) {
     File::open(dir).expect("a directory").sync_all().expect("sync the directory");
 }
 
-/// AGENT MESSAGE PROGRAM: what a step of an agent with one message must do, in a directory of the same files. It
-/// reads its settings, its state and the message, notes in a journal that it begins, and in the state; runs the
-/// program; notes in the journal what came of it, and in the state, the ledger and the archive; and removes the
-/// message. Only the journal is on the disk before it goes on.
+/// Does the file operations that a step with one message needs, in the directory AGENT with files
+/// like an agent's: reads the settings, the state and the message; runs the program; records its
+/// start and end in journal and state; appends to ledger and archive; removes the message. Only the
+/// journal is synced. Arguments: AGENT MESSAGE PROGRAM.
 fn step(args: &[OsString]) {
     let (agent, message) = (Path::new(&args[0]), Path::new(&args[1]));
     let (state, inbox) = (agent.join("state.json"), agent.join("inbox"));
@@ -74,7 +74,7 @@ fn step(args: &[OsString]) {
     fs::remove_file(message).expect("remove");
 }
 
-/// DIR COUNT BYTES: so many plain files, and nothing said of when they are on the disk.
+/// Writes COUNT files with the content BYTES and does not sync them. Arguments: DIR COUNT BYTES.
 fn files(args: &[OsString]) {
     let count: usize = args[1].to_str().and_then(|count| count.parse().ok()).expect("a number");
     let dir = Path::new(&args[0]);
@@ -83,14 +83,14 @@ fn files(args: &[OsString]) {
     }
 }
 
-/// PROGRAM ARGUMENTS...: runs it and says on stderr what it took: the largest resident set in
-/// KiB, user and system time in microseconds. A small program does this because what a child had
-/// before it became the program counts, too.
+/// Runs a program and prints on stderr its largest resident set in KiB, and its user and system
+/// time in microseconds. This program is small, because the kernel also counts the memory that a
+/// child shares with its parent before exec. Arguments: PROGRAM ARGUMENTS...
 fn measure(args: &[OsString]) {
     let child = Command::new(&args[0]).args(&args[1..]).spawn().expect("a child");
     let mut usage = Usage::default();
     let mut status = 0;
-    // SAFETY: both point to memory of the size that wait4 fills, which lives until it returns.
+    // SAFETY: `status` and `usage` have the types that wait4 fills, and outlive the call.
     let waited = unsafe { wait4(child.id() as i32, &mut status, 0, &mut usage) };
     assert!(waited > 0 && status == 0, "{args:?} failed: {status}");
     let micros = |time: [i64; 2]| time[0] * 1_000_000 + time[1];

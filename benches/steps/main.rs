@@ -1,7 +1,8 @@
-//! What a step costs: each figure a ratio to something measured in the same run (docs/PERFORMANCE.md).
+//! Benchmark: ratios of durations from the same run, for the targets of docs/PERFORMANCE.md.
 //!
-//! `cargo bench` runs all; `cargo bench -- 3 7` runs those targets. `DORMOUSE_BENCH_QUICK=1` takes
-//! fewer rounds and smaller sets; `DORMOUSE_BENCH_DIR` names another place to measure in.
+//! `cargo bench` measures all targets; `cargo bench -- 3 7` only targets 3 and 7.
+//! `DORMOUSE_BENCH_QUICK=1` takes fewer rounds and smaller sets; `DORMOUSE_BENCH_DIR` holds the
+//! files.
 
 mod run;
 mod table;
@@ -15,27 +16,26 @@ use run::{Lane, Times, bare, lane, measure, race, same, time};
 use table::{Table, Target};
 use world::{Agent, World, batch, database, program};
 
-/// Memory that no command may need, but for listings of large sets.
+/// Limit for the largest resident set of a command, in MiB. Listings of large sets have no limit.
 const MEMORY: Target = Target::AtMost(10.0);
 
-/// How far apart two medians may lie that should be the same, on a machine that does other things.
+/// Largest ratio of two medians that count as equal, because other load disturbs the machine.
 const FLAT: f64 = 1.1;
 
 const INSERT: &str =
     "INSERT INTO queue (body) VALUES ('{\"text\":\"look at what has come in and say what is to be done\"}');";
 const DEQUEUE: &str = "DELETE FROM queue WHERE id = (SELECT min(id) FROM queue) RETURNING body;";
 const CLAIM: &str = "UPDATE queue SET claimed = 1 WHERE id = (SELECT min(id) FROM queue) RETURNING body;";
-/// Takes back what was inserted last.
 const REMOVE: &str = "DELETE FROM queue WHERE id = (SELECT max(id) FROM queue);";
 
 struct Bench {
     world: World,
     table: Table,
     rounds: usize,
-    /// How much a large backlog or history is, and how many agents many are.
+    /// Number of records in a large backlog or history.
     many: usize,
     agents: usize,
-    /// How many open records of each kind are many.
+    /// Number of open records of each kind in a large set.
     open: usize,
     only: Vec<u8>,
 }
@@ -73,7 +73,7 @@ impl Bench {
         self.only.is_empty() || numbers.iter().any(|number| self.only.contains(number))
     }
 
-    /// 1: `enqueue` beside the file that it makes.
+    /// Compares `enqueue` with storing the same message file durably (performance target 1).
     fn arrival(&mut self) {
         if !self.wanted(&[1]) {
             return;
@@ -93,7 +93,7 @@ impl Bench {
         self.memory("enqueue", &agent.enqueue());
     }
 
-    /// 2: commands that only look, beside a program that reads the same.
+    /// Compares read-only commands with reading the same files (performance target 2).
     fn looks(&mut self) {
         if !self.wanted(&[2]) {
             return;
@@ -106,7 +106,7 @@ impl Bench {
         let config = store.root().join("dormouse.toml");
         let dir = |name: &str| agent.path(&format!("{name}/"));
         let tick = [config.clone(), agent.path("state.json"), dir("inbox")];
-        // `state.json` again at the end: that is how a reader without a lock knows that it saw one state.
+        // `state.json` is read twice, because a reader without a lock must detect changes.
         let look =
             ["state.json", "inbox/", "agent.toml", "work/", "waits/", "timers/", "tasks/", "state.json"]
                 .map(|name| agent.path(name));
@@ -126,7 +126,7 @@ impl Bench {
         }
     }
 
-    /// 3, 4, 7 and 8: what a long backlog costs, and what a database makes of it.
+    /// Measures commands with a long backlog (performance targets 3, 4, 7 and 8).
     fn backlog(&mut self) {
         if !self.wanted(&[3, 4, 7, 8]) {
             return;
@@ -180,7 +180,7 @@ impl Bench {
         }
     }
 
-    /// Each message taken is replaced, so that the backlog stays as it is.
+    /// Compares steps with backlogs of two lengths. A message is added before each step.
     fn take_by_backlog(&mut self, hundred: &Agent<'_>, filed: &Agent<'_>) {
         let take = |agent: &Agent<'_>| {
             agent.fill(1);
@@ -194,7 +194,7 @@ impl Bench {
         self.table.ratio(3, &many, &hundred, Target::AtMost(1.2));
     }
 
-    /// 7: one process per operation, each durable.
+    /// Compares `enqueue` and steps with durable operations of `sqlite3` (performance target 7).
     fn beside_sqlite(&mut self, few: &Agent<'_>, filed: &Agent<'_>) {
         let sqlite = program("sqlite3");
         if !self.wanted(&[7]) || !sqlite.is_file() {
@@ -237,7 +237,7 @@ impl Bench {
             };
             let mut turn = bare(program("true"));
             let turn = std::cell::RefCell::new(&mut turn);
-            // As a step does it: claimed, worked on, and only then gone.
+            // Like a step, which deletes a message after its turn, this deletes the row last.
             let work = |path: &Path| {
                 insert(path);
                 sql(path, CLAIM) + time(&mut turn.borrow_mut()) + sql(path, DEQUEUE)
@@ -267,7 +267,7 @@ impl Bench {
         }
     }
 
-    /// 4: what 100,000 processed messages cost those that come after.
+    /// Compares agents with long and short histories (performance target 4).
     fn history(&mut self) {
         if !self.wanted(&[4]) {
             return;
@@ -301,7 +301,7 @@ impl Bench {
         self.memory(&format!("a step, processed: {}", self.many), &aged.tick());
     }
 
-    /// 5: many agents that sleep.
+    /// Measures the CPU time of `tick --all` for each sleeping agent (performance target 5).
     fn many_agents(&mut self) {
         if !self.wanted(&[5]) {
             return;
@@ -321,7 +321,7 @@ impl Bench {
         self.memory(&format!("`list` of {} (a large set)", self.agents), &store.dormouse(&["list"]));
     }
 
-    /// 6: a step beside the least that a program can do to the same effect.
+    /// Compares a step with only the file operations that a step needs (performance target 6).
     fn whole_step(&mut self) {
         if !self.wanted(&[6]) {
             return;
@@ -361,7 +361,7 @@ impl Bench {
         self.memory("a step", &agent.tick());
     }
 
-    /// 12: each step of many in one process.
+    /// Compares each of 20 steps in one process with an empty program (performance target 12).
     fn steps_together(&mut self) {
         if !self.wanted(&[12]) {
             return;
@@ -380,7 +380,7 @@ impl Bench {
         self.table.ratio(12, &step, &nothing, Target::AtMost(2.0));
     }
 
-    /// 13: what a settled turn leaves on the disk.
+    /// Measures files and disk space that each settled turn leaves (performance target 13).
     fn left_behind(&mut self) {
         if !self.wanted(&[13]) {
             return;
@@ -406,7 +406,7 @@ impl Bench {
         );
     }
 
-    /// 14: a batch beside as many plain files.
+    /// Compares `enqueue --batch` with writing as many plain files (performance target 14).
     fn batches(&mut self) {
         if !self.wanted(&[14]) {
             return;
@@ -442,7 +442,7 @@ impl Bench {
         self.table.ratio(14, &batch, &files, Target::AtMost(1.5));
     }
 
-    /// 9: what it costs to be started at all.
+    /// Compares the start of dormouse with an empty program (performance target 9).
     fn start_up(&mut self) {
         if !self.wanted(&[9]) {
             return;
@@ -457,7 +457,7 @@ impl Bench {
         self.table.figure(9, "`--version` beyond that", extra, "us", Target::None);
     }
 
-    /// 10: what many open work items, waits and timers cost, and many that have ended.
+    /// Compares agents with many and with few open or ended records (performance target 10).
     fn open_records(&mut self) {
         if !self.wanted(&[10]) {
             return;
@@ -520,7 +520,7 @@ impl Bench {
         self.memory(&format!("a step with {} open", self.open), &open.tick());
     }
 
-    /// 11: commands that look at one plane, beside the start of a process.
+    /// Compares commands that read few records with an empty program (performance target 11).
     fn planes(&mut self) {
         if !self.wanted(&[11]) {
             return;
@@ -543,14 +543,14 @@ impl Bench {
         }
     }
 
-    /// 15: the answer to a shell that completes the name of an agent.
+    /// Compares shell completion of an agent's name with listing agents (performance target 15).
     fn at_a_key(&mut self) {
         if !self.wanted(&[15]) {
             return;
         }
         let store = self.world.store("key");
         let agents = store.root().join("agents");
-        // Only their names count.
+        // Completion reads only the names of agents, so these directories need no files.
         for number in 0..self.agents {
             std::fs::create_dir(agents.join(format!("agent-{number:05}"))).expect("a directory");
         }

@@ -1,11 +1,11 @@
-//! Running commands in turn, and what their times say.
+//! Alternating runs of the sides of a comparison, and the medians and minima of their durations.
 
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// One of the things compared: prepares untimed what it needs, and returns the time that counts.
+/// Side of a comparison. `once` makes one run, and returns its duration without its preparation.
 pub struct Lane<'a> {
     pub name: String,
     pub once: Box<dyn FnMut() -> Duration + 'a>,
@@ -15,7 +15,7 @@ pub fn lane<'a>(name: &str, once: impl FnMut() -> Duration + 'a) -> Lane<'a> {
     Lane { name: name.to_owned(), once: Box::new(once) }
 }
 
-/// A lane that runs a command of which every run is alike.
+/// Returns a side of a comparison whose runs start the command without an untimed preparation.
 pub fn same<'a>(name: &str, mut command: Command) -> Lane<'a> {
     lane(name, move || time(&mut command))
 }
@@ -35,15 +35,15 @@ impl Times {
     }
 }
 
-/// Runs the lanes in turn, each round from another one on, so that none always follows the same
-/// other and whatever else the machine does hits all alike.
+/// Runs the sides of a comparison alternately. Each round starts with another side, so that no side
+/// always runs first, and other load of the machine disturbs all sides alike.
 pub fn race<const N: usize>(rounds: usize, mut lanes: [Lane<'_>; N]) -> [Times; N] {
     let mut times = vec![Vec::with_capacity(rounds); N];
     for round in 0..rounds + rounds / 20 + 1 {
         for at in 0..N {
             let at = (at + round) % N;
             let took = (lanes[at].once)();
-            // The first rounds warm the caches.
+            // The first rounds only warm the caches, so their durations are dropped.
             if round > rounds / 20 {
                 times[at].push(took);
             }
@@ -57,7 +57,7 @@ pub fn race<const N: usize>(rounds: usize, mut lanes: [Lane<'_>; N]) -> [Times; 
     })
 }
 
-/// From before the start of a process until it is known to have ended.
+/// Runs the command. Returns the time from before the start of the process to after its end.
 pub fn time(command: &mut Command) -> Duration {
     command.stdout(Stdio::null());
     let started = Instant::now();
@@ -67,14 +67,14 @@ pub fn time(command: &mut Command) -> Duration {
     took
 }
 
-/// What one run took of the machine.
+/// Resources that one run of a command used.
 pub struct Usage {
     pub took: Duration,
     pub max_resident_kib: u64,
     pub cpu: Duration,
 }
 
-/// Runs a command below the floor's `measure`, which adds a small process to `took`.
+/// Runs a command as a child of benches/floor, whose start-up time counts in [`Usage::took`].
 pub fn measure(floor: &Path, command: &Command, input: Option<&Path>) -> Usage {
     let mut measured = bare(floor);
     measured.arg("measure").arg(command.get_program()).args(command.get_args());
@@ -94,7 +94,7 @@ pub fn measure(floor: &Path, command: &Command, input: Option<&Path>) -> Usage {
     }
 }
 
-/// A command with a small environment, the same for all.
+/// Returns a command with an empty stdin, and with PATH as the only environment variable.
 pub fn bare(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -102,7 +102,7 @@ pub fn bare(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The ratio of two durations.
+/// Returns `one` divided by `other`.
 pub fn ratio(one: Duration, other: Duration) -> f64 {
     one.as_secs_f64() / other.as_secs_f64()
 }

@@ -1,14 +1,14 @@
-//! The figures, a Markdown row each.
+//! Markdown table of the benchmark's results, one row per result.
 
 use std::time::Duration;
 
 use super::run::{Times, ratio};
 
-/// What a figure is held to.
+/// Limit that a result of the benchmark should not exceed.
 #[derive(Clone, Copy)]
 pub enum Target {
     AtMost(f64),
-    /// Nothing was promised: the figure is for reading.
+    /// No limit: the benchmark result is only shown.
     None,
 }
 
@@ -24,7 +24,7 @@ impl Table {
         Table::default()
     }
 
-    /// One thing beside another: the figure is the ratio of the medians, and of the minima.
+    /// Prints a row with the ratio of the medians of two series. `number`: number of the target.
     pub fn ratio(&mut self, number: u8, one: &Times, other: &Times, target: Target) {
         let medians = ratio(one.median(), other.median());
         let minima = ratio(one.min(), other.min());
@@ -42,7 +42,7 @@ impl Table {
         );
     }
 
-    /// A figure by itself.
+    /// Prints a row for one measured value (`figure`) with its unit.
     pub fn figure(&mut self, number: u8, what: &str, figure: f64, unit: &str, target: Target) {
         let text = format!("{figure:.1} {unit}");
         self.row(number, what, "", "", "", &text, figure, target, unit);

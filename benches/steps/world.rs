@@ -1,4 +1,4 @@
-//! State directories to measure in: agents, backlogs, histories.
+//! State directories for the benchmark, with agents, backlogs and histories.
 
 use std::cell::Cell;
 use std::fs::{self, File};
@@ -9,17 +9,17 @@ use std::process::Command;
 
 use super::run::bare;
 
-/// What every message says.
+/// Text of every message.
 pub const TEXT: &str = "look at what has come in and say what is to be done";
 
-/// Where the runs take place, and the programs that run.
+/// Directory of the benchmark's files, and the compiled reference program benches/floor.
 pub struct World {
     dir: PathBuf,
     pub floor: PathBuf,
 }
 
 impl World {
-    /// Makes an empty place and builds the floor.
+    /// Creates an empty directory with the compiled reference program benches/floor.
     pub fn make() -> World {
         let place = std::env::var_os("DORMOUSE_BENCH_DIR").map(PathBuf::from);
         let dir = place.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into()).join("steps");
@@ -61,7 +61,7 @@ impl World {
         store
     }
 
-    /// Waits until what was prepared is on the disk, so that no measurement pays for it.
+    /// Waits until prepared files are on the disk, so that no measurement includes their writing.
     pub fn rest(&self) {
         assert!(bare(program("sync")).status().is_ok_and(|status| status.success()));
     }
@@ -93,7 +93,7 @@ impl Store {
         self.dir.join(".dormouse")
     }
 
-    /// A new agent, asleep, whose turn is `true`.
+    /// Creates and starts an agent whose turn is `true`. Returns the agent when it is asleep.
     pub fn agent(&self, name: &str) -> Agent<'_> {
         self.must(&["create", name, "--", "true"]);
         self.must(&["start", name]);
@@ -102,7 +102,7 @@ impl Store {
         agent
     }
 
-    /// `count` agents like this one, which is asleep.
+    /// Creates `count` agents with the records of the sleeping agent `of`.
     pub fn copies(&self, of: &Agent<'_>, count: usize) {
         let subdirs: Vec<PathBuf> = entries(&of.dir()).into_iter().filter(|path| path.is_dir()).collect();
         let named = format!("\"{}\"", of.name);
@@ -149,24 +149,24 @@ impl Agent<'_> {
         self.store.dormouse(&["enqueue", &self.name, TEXT])
     }
 
-    /// Until there is nothing to do, and that has been noted.
+    /// Ticks the agent until it is idle, and once more, so that the idle state is recorded.
     pub fn settle(&self) {
         self.store.must(&["tick", "--until-idle", &self.name]);
         self.store.must(&["tick", &self.name]);
     }
 
-    /// The files of its inbox that may be messages.
+    /// Returns the `.json` files of the agent's inbox, which are its messages.
     pub fn inbox(&self) -> Vec<PathBuf> {
         let is_message = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json");
         entries(&self.path("inbox")).into_iter().filter(is_message).collect()
     }
 
-    /// A message that waits.
+    /// Returns the path of a message in the agent's inbox.
     pub fn message(&self) -> PathBuf {
         self.inbox().pop().expect("a message")
     }
 
-    /// How many files it has, and how many bytes of the disk they take, directories included.
+    /// Returns the number of the agent's files, and the disk space with directories, in bytes.
     pub fn takes(&self) -> (u64, u64) {
         let mut taken = (0, 0);
         for entry in walkdir::WalkDir::new(self.dir()) {
@@ -183,7 +183,7 @@ impl Agent<'_> {
         }
     }
 
-    /// Removes the message that came last.
+    /// Removes the newest message of the inbox, so that the inbox keeps its length.
     pub fn take_back(&self) {
         self.take_last("inbox");
     }
@@ -192,7 +192,7 @@ impl Agent<'_> {
         (0..count).for_each(|_| self.store.must(&["enqueue", &self.name, TEXT]));
     }
 
-    /// The floor's `store` for a message like this: into the same inbox, by way of the same `tmp/`.
+    /// Returns a command of benches/floor that stores a message file in the agent's inbox durably.
     pub fn floor_store(&self, world: &World, bytes: &str) -> Command {
         let name = format!("2-msg_0{:031x}.json", self.store.next());
         let mut command = world.floor("store");
@@ -200,7 +200,7 @@ impl Agent<'_> {
         command
     }
 
-    /// Puts `count` processed messages behind the agent, by repeating what is there of one.
+    /// Adds `count` copies of the agent's last processed message to its archive and ledger.
     pub fn invent_history(&self, count: usize) {
         let (line, id) = self.last_archived("message");
         let ledger = fs::read_to_string(newest(&self.path("ledger"))).expect("a ledger");
@@ -211,7 +211,7 @@ impl Agent<'_> {
         }
     }
 
-    /// A work item, a wait, a timer and a task that have ended.
+    /// Creates a work item, a wait, a timer and a task, and ends each.
     fn end_one_of_each(&self) {
         let a = &self.name;
         self.store.must(&["work", "add", "-a", a, "something that gets done"]);
@@ -233,7 +233,7 @@ impl Agent<'_> {
         self.settle();
     }
 
-    /// Puts `count` work items, waits, timers and tasks that have ended behind the agent.
+    /// Adds `count` ended work items, waits, timers and tasks to the agent's archive.
     pub fn invent_past(&self, count: usize) {
         self.end_one_of_each();
         for kind in ["work", "wait", "timer", "task"] {
@@ -242,7 +242,7 @@ impl Agent<'_> {
         }
     }
 
-    /// The last line of an archive, and the id in it.
+    /// Returns the last line of the newest archive file of a kind, and the id in that line.
     fn last_archived(&self, kind: &str) -> (String, String) {
         let path = newest(&self.path("archive")).join(format!("{kind}.jsonl"));
         let archive = fs::read_to_string(path).expect("an archive");
@@ -250,7 +250,7 @@ impl Agent<'_> {
         (last.to_owned(), id_in(last))
     }
 
-    /// Adds a line `count` times, each with an id of its own, to files of months before this one.
+    /// Appends `count` copies of a line, each with another id, to files of twelve past months.
     fn repeat(&self, dir: &str, kind: &str, line: &str, id: &str, count: usize) {
         const MONTHS: usize = 12;
         for month in 0..MONTHS {
@@ -268,7 +268,7 @@ impl Agent<'_> {
         }
     }
 
-    /// One work item with a wait on it and one timer, and then copies of them: `count` of each.
+    /// Creates `count` work items, each with a wait on it, and `count` timers.
     pub fn open(&self, count: usize) {
         let a = &self.name;
         self.store.must(&["work", "add", "-a", a, "something to do", "--pick"]);
@@ -288,20 +288,20 @@ impl Agent<'_> {
         }
     }
 
-    /// Removes what was added last to a directory.
+    /// Removes the record that was added last to a directory.
     pub fn take_last(&self, dir: &str) {
         let path = entries(&self.path(dir)).into_iter().max().expect("a record");
         fs::remove_file(path).expect("it goes");
     }
 }
 
-/// The 32 digits of the first id in a record.
+/// Returns the 32 digits of the first id in a record.
 fn id_in(record: &str) -> String {
     let (_, rest) = record.split_once("\"id\":").expect("an id");
     rest.split('_').nth(1).and_then(|rest| rest.get(..32)).expect("an id").to_owned()
 }
 
-/// Another id: those that begin with the time keep their order and stay ids.
+/// Returns a valid id that replaces `id`. The ids of ascending numbers are in ascending order.
 fn numbered(id: &str, number: usize) -> String {
     format!("0{number:011x}7000{}", &id[16..])
 }
@@ -319,7 +319,7 @@ pub fn entries(dir: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).collect()
 }
 
-/// A file of `count` lines for `enqueue --batch`.
+/// Writes a file of `count` lines for `enqueue --batch`.
 pub fn batch(world: &World, count: usize) -> PathBuf {
     let path = world.path("batch.jsonl");
     let mut lines = BufWriter::new(File::create(&path).expect("a file"));
@@ -329,7 +329,7 @@ pub fn batch(world: &World, count: usize) -> PathBuf {
     path
 }
 
-/// `count` rows in a table of an SQLite database, whose journal is of this kind.
+/// Creates an SQLite database in the journal mode `mode`, with a table of `count` rows.
 pub fn database(world: &World, sqlite: &Path, mode: &str, count: usize) -> PathBuf {
     let path = world.path(&format!("{mode}-{count}.db"));
     let statement = format!(
@@ -343,7 +343,7 @@ pub fn database(world: &World, sqlite: &Path, mode: &str, count: usize) -> PathB
     path
 }
 
-/// Where a program is. What is started by its path is started in the same cheap way as all else.
+/// Returns the path of a program in PATH, so that no timed start searches PATH for the program.
 pub fn program(name: &str) -> PathBuf {
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&paths).map(|dir| dir.join(name)).find(|path| path.is_file());
