@@ -210,7 +210,8 @@ fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
     }
 }
 
-/// The turn leaves a background process, which kills the tick when it gets SIGTERM from the tick.
+/// The turn leaves a background process, which sends SIGTERM to the tick when the tick sends it
+/// SIGTERM.
 #[test]
 fn a_signal_to_the_tick_after_the_end_of_a_turn_changes_nothing_about_that() {
     let sandbox = started(

@@ -49,7 +49,7 @@ fn status_of(sandbox: &Sandbox, agent: &str) -> String {
     sandbox.json(["get", agent])["status"].as_str().unwrap().to_owned()
 }
 
-/// Shell line of a turn that leaves the outcome in `home/outcome`.
+/// Shell line of a turn whose outcome is the file `home/outcome`.
 const COPY_OUTCOME: &str = "cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"";
 
 /// Runs an action while no command can open `agent`: a directory is in the place of its lock file.

@@ -32,7 +32,7 @@ fn await_returns_when_a_tick_makes_the_condition_true() {
     let id = say(&sandbox, "x");
     for (flag, value) in [("--message", &*id), ("--status", "asleep"), ("--posture", "has_queued_input")] {
         let waiting = Beside::start(sandbox.cmd(["await", "ada", flag, value]));
-        // `await` may begin to watch before or after this change.
+        // `await` must return whether the tick runs before or after its first read.
         sandbox.run(["tick", "ada", "--until-idle"]);
         if value == "has_queued_input" {
             sandbox.run(["enqueue", "ada", "y"]);

@@ -29,7 +29,7 @@ fn batch(sandbox: &Sandbox, count: usize) -> Vec<String> {
     ran.stdout.lines().map(str::to_owned).collect()
 }
 
-/// Makes an agent with `count` messages in the inbox itself, and returns their ids in order.
+/// Makes an agent with `count` messages directly in the inbox. Returns their ids in order.
 fn long(count: usize) -> (Sandbox, Vec<String>) {
     let sandbox = agent();
     let mut ids = Vec::new();
@@ -49,7 +49,7 @@ fn messages(dir: &Path) -> usize {
     names(dir).iter().filter(|name| name.as_bytes().get(1) == Some(&b'-') && name.ends_with(".json")).count()
 }
 
-/// Returns the paths of the buckets in the inbox.
+/// Returns the paths of the inbox's buckets, which are directories of messages.
 fn buckets(sandbox: &Sandbox) -> Vec<PathBuf> {
     let names = names(&inbox(sandbox)).into_iter().filter(|name| name.starts_with("from-"));
     names.map(|name| inbox(sandbox).join(name)).collect()
@@ -93,7 +93,7 @@ fn a_large_inbox_is_exchanged_and_keeps_what_is_its_own() {
     assert_eq!(left[..1499], ids[1..], "in order");
     assert_eq!(left.len(), 1500, "with the message of the dropped file");
     sandbox.run(["doctor"]);
-    // Steps take the messages in order, also after the last one of the first segment.
+    // Steps take the messages of the bucket in order.
     for id in left.iter().take(3) {
         assert_eq!(sandbox.json(TICK)["message_id"], **id);
     }
@@ -103,7 +103,7 @@ fn a_large_inbox_is_exchanged_and_keeps_what_is_its_own() {
 fn files_that_arrive_in_the_former_inbox_are_found() {
     let (sandbox, ids) = long(2300);
     let other = sandbox.copy();
-    // A program that has opened the inbox before it is replaced writes more files to it.
+    // A program that opened the inbox before its replacement still writes to that directory.
     let open = File::open(inbox(&sandbox)).unwrap();
     sandbox.run(TICK);
     let urgent = other.run(["enqueue", "a", "at once", "--priority", "interject"]).trim().to_owned();
@@ -113,7 +113,7 @@ fn files_that_arrive_in_the_former_inbox_are_found() {
     assert_eq!(messages(&inbox(&sandbox)), 0, "the message is in the former inbox");
     assert_eq!(queued(&sandbox)[0], urgent, "`queue list` finds the message");
     assert_eq!(sandbox.json(TICK)["message_id"], urgent);
-    // The step moves a hand-written file and a hint back into the inbox.
+    // A step must also find a hand-written file and a hint in the former inbox.
     fs::write(inbox(&other).join("drop.json"), "{\"text\": \"dropped\", \"priority\": \"next\"}").unwrap();
     rustix::fs::renameat(&elsewhere, "drop.json", &open, "drop.json").unwrap();
     other.run(["wake", "a"]);
@@ -135,11 +135,11 @@ fn a_bucket_that_is_used_up_is_removed() {
     assert_eq!((messages(&inbox(&sandbox)), buckets(&sandbox).len()), (0, 1), "a batch is one bucket");
     assert_eq!(queued(&sandbox), ids);
     assert_eq!(sandbox.json(TICK)["message_id"], ids[0]);
-    // Leaves the second message and the last ten.
+    // The loop removes all messages of the bucket but the second and the last ten.
     for id in &ids[2..1020] {
         let path = find(&sandbox, id);
         fs::remove_file(&path).unwrap();
-        // Succeeds only for an empty directory.
+        // The removal fails while the bucket has other messages.
         let _ = fs::remove_dir(path.parent().unwrap());
     }
     let steps = sandbox.json_lines(["tick", "a", "--until-idle"]);
@@ -190,7 +190,7 @@ fn is_exchange(call: &Call) -> bool {
     call.rest.contains("RENAME_EXCHANGE")
 }
 
-/// Kills a tick at system calls of the exchange. Readers and the next commands find all messages.
+/// Kills a tick while it replaces a large inbox by an empty one. Later commands find all messages.
 #[test]
 fn an_exchange_that_was_killed_hides_nothing() {
     needs!("strace");
@@ -199,7 +199,7 @@ fn an_exchange_that_was_killed_hides_nothing() {
     template.run(["wake", "a"]);
     let points = strace::record(&template.copy(), &TICK, "").points();
     let at = points.iter().position(is_exchange).unwrap();
-    // The cases are the calls that make the new inbox, exchange both and move the last messages.
+    // The kills are before the tick writes its journal, because the inbox is replaced by then.
     let end = at + points[at..].iter().position(Call::is_about_journal).unwrap();
     let is_near = |number: usize| number + 8 > at && (number < at + 22 || number + 14 > end) && number < end;
     let cases: Vec<(usize, &Call)> =
@@ -213,7 +213,7 @@ fn an_exchange_that_was_killed_hides_nothing() {
         if number % 3 == 0 {
             sandbox.cmd(["doctor", "--repair"]).output();
         } else if number % 3 == 1 {
-            // A command other than `tick` takes the lock first.
+            // After the kill, a command other than `tick` takes the agent's lock first.
             sandbox.run(["queue", "drop", &ids[1050]]);
         }
         let is_dropped = number % 3 == 1;
@@ -290,7 +290,7 @@ fn nothing_is_lost_or_hidden_while_the_inbox_is_replaced() {
     sandbox.run(["doctor"]);
 }
 
-/// For git no directory was renamed: a message that is committed later gets into the inbox.
+/// A clone processes a bucket, a directory of messages. Later messages get into the inbox itself.
 #[test]
 fn a_clone_processes_a_bucket() {
     let (sandbox, ids) = long(1300);
@@ -352,7 +352,7 @@ fn files_links_and_false_buckets_in_the_place_of_new_directories_stop_no_step() 
             assert_eq!(names(&sandbox.home()), Vec::<String>::new());
         }
     }
-    // All entries of this bucket have names of messages, and none is a message.
+    // A directory named like a bucket may have entries that are only named like messages.
     let sandbox = template.copy();
     let bucket = inbox(&sandbox).join("from-1-msg_00000000000070008000000000000001");
     fs::create_dir_all(bucket.join("2-msg_00000000000070008000000000000002.json/not/empty")).unwrap();

@@ -13,7 +13,7 @@ use crate::setup::{has_journal, names, words};
 #[derive(Debug, Default)]
 pub struct Found {
     pub state: Value,
-    /// Messages in the inbox and its buckets, by id.
+    /// Messages in the inbox and its subdirectories, by id.
     pub queued: BTreeMap<String, Value>,
     pub hints: BTreeSet<String>,
     /// All lines of the archive about each message, in order.

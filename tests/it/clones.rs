@@ -108,7 +108,7 @@ impl Clones {
     }
 }
 
-/// Returns the ids of the messages in an inbox and its buckets.
+/// Returns the ids of the messages in an inbox and in its subdirectories.
 fn queued(agent: &Path) -> Vec<String> {
     let inbox = agent.join("inbox");
     let mut found = Vec::new();
@@ -159,7 +159,7 @@ fn an_inbox_that_was_emptied_is_no_renamed_directory() {
 }
 
 /// A step that replaces a large inbox moves every message into a subdirectory. Git must not move a
-/// new message of the other clone there too.
+/// new message of the other clone into that subdirectory, too.
 #[test]
 fn an_inbox_that_was_filed_is_no_renamed_directory() {
     let clones = Clones::new(&["alice"], 2, SETTINGS[1]);
@@ -182,7 +182,6 @@ fn an_inbox_that_was_filed_is_no_renamed_directory() {
 struct Dice(RefCell<u64>);
 
 impl Dice {
-    /// Returns a number below `sides`.
     fn roll(&self, sides: usize) -> usize {
         let mut seed = self.0.borrow_mut();
         *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -190,7 +189,7 @@ impl Dice {
     }
 }
 
-/// Acknowledged work of all clones.
+/// Work that the commands of all clones have acknowledged.
 #[derive(Default)]
 struct Said {
     /// Agent of each admitted message, by message id.
@@ -331,7 +330,7 @@ fn random_work_in_clones_merges_without_loss() {
 }
 
 /// `doctor` adds the lines and files for git that an older version has not written. Lines of users
-/// stay behind ours, so that they have precedence.
+/// stay after those of `doctor`, so that they have precedence.
 #[test]
 fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     let clones = Clones::new(&["alice"], 1, "");
@@ -361,13 +360,14 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
     assert!(text.lines().filter(|line| *line == "agents/*/lock").count() == 1 && text.contains("\nslots/\n"));
     let text = fs::read_to_string(&attributes).unwrap();
     assert_eq!(text, "* -text -filter -ident\n*.jsonl merge=union\n*.md text");
-    // Outside a repository `doctor` checks none of these files.
+    // Outside a repository, `doctor` reports no missing lines or files for git.
     fs::remove_dir_all(clones.dirs[0].join(".git")).unwrap();
     fs::remove_file(&kept).unwrap();
     assert_eq!(found(&["doctor", "--json"], 0), Vec::<String>::new());
 }
 
-/// Makes two clones that have processed the same messages, in a merge with a conflict.
+/// Makes two clones that have processed the same messages, and begins a merge, which stops at a
+/// conflict in `state.json`.
 fn both_ticked(count: usize) -> Clones {
     let clones = Clones::new(&["alice"], 2, "");
     clones.enqueue(0, "alice", count);
@@ -404,7 +404,7 @@ fn in_the_middle_of_a_merge_every_command_names_the_file() {
         assert!(said.contains("alice/state.json") && said.contains("merge conflict"), "{line}: {ran}");
     }
     assert_eq!(fs::read(&state).unwrap(), before);
-    // A message without a dedupe key needs no state.
+    // Only a dedupe key needs the damaged state, so a message without a key is accepted.
     clones.run(0, &["enqueue", "alice", "x"]);
 }
 
@@ -442,7 +442,7 @@ fn doctor_finds_and_repairs_messages_that_two_clones_have_settled() {
         for id in &ended {
             assert_eq!(objects(&clones.run(0, &["queue", "show", id, "--json"]))[0]["status"], "processed");
         }
-        // Later work is sound.
+        // The repaired agent must process a new message without faults.
         clones.run(0, &["enqueue", "alice", "again"]);
         clones.tick(0, "alice");
         clones.run(0, &["doctor"]);
@@ -473,7 +473,7 @@ fn lines_that_a_merge_has_tangled_count_once() {
         let lines: Vec<&str> = text.lines().collect();
         let (first, rest) = (lines[0], lines[1..].join("\n"));
         let mixed = if *path == ledger {
-            // The last line of one side has no newline; the lines of the other side come before it.
+            // As in a bad merge, lines are repeated, joined, out of order, or without a newline.
             format!("{rest}\n\n{first}{}\r\n{first}\n{}", lines[1], lines[2])
         } else {
             format!("{text}\n{}\n{}", lines[lines.len() - 2], lines[lines.len() - 1])
@@ -537,7 +537,7 @@ fn the_merge_driver_leaves_no_conflict_and_loses_nothing() {
     clones.run(0, &["enqueue", "alice", "again"]);
     clones.tick(0, "alice");
     clones.run(0, &["doctor"]);
-    // A clone without the driver can pull the merged records.
+    // The second clone, which has no merge driver, can pull the merged records.
     clones.commit(0);
     clones.pull(1, 0);
     clones.run(1, &["doctor"]);

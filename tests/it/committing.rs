@@ -71,7 +71,7 @@ fn without_an_identity_for_git_no_step_begins() {
     let sandbox = committed("true");
     fs::write(sandbox.home().join(".gitconfig"), "[user]\nuseConfigOnly = true\n").unwrap();
     refused(&sandbox, &tick(&sandbox), 1, "dentity");
-    // A commit needs a committer and an author.
+    // A commit needs an author besides the committer that is set here.
     let cmd = || {
         let cmd = sandbox.cmd(["tick", "ada", "--commit", "--json"]);
         cmd.env("GIT_COMMITTER_NAME", "c").env("GIT_COMMITTER_EMAIL", "c@example.org")
@@ -170,7 +170,7 @@ fn a_step_is_printed_although_its_commit_fails() {
     fs::remove_file(sandbox.project().join(".git/index.lock")).unwrap();
     say(&sandbox, "again");
     fs::write(sandbox.agent("ada").join("agent.toml"), "[turn]\ncommand = [\"true\"]\n").unwrap();
-    // The commit of the next step includes the first one.
+    // The commit of this step includes the changes of the first step, whose own commit failed.
     assert_eq!(tick(&sandbox).code(), 0);
     assert_eq!(git(&sandbox, &["status", "--porcelain"]), "");
 }
@@ -259,7 +259,7 @@ fn a_commit_needs_no_branch_and_no_earlier_commit() {
     say(&sandbox, "second");
     assert_eq!(tick(&sandbox).code(), 0);
     assert_eq!(git(&sandbox, &["rev-list", "--count", "HEAD"]), "2\n");
-    // A second work tree of the same repository has an index of its own.
+    // A second work tree has its own index, so the lock of the first index must not stop its tick.
     let tree = sandbox.root().join("tree");
     git(&sandbox, &["worktree", "add", "--quiet", "--detach", tree.to_str().unwrap()]);
     fs::write(sandbox.project().join(".git/index.lock"), "").unwrap();

@@ -50,7 +50,7 @@ fn bash(sandbox: &Sandbox, line: &str) -> Option<Vec<String>> {
     bash_at(sandbox, line, "9")
 }
 
-/// Returns the completions of bash. `key` is `COMP_TYPE`: the kind of the completion.
+/// Returns the completions of bash. `key`: its `COMP_TYPE`; 9 completes, 63 lists all completions.
 fn bash_at(sandbox: &Sandbox, line: &str, key: &str) -> Option<Vec<String>> {
     let text = format!(
         "source {}; complete -p dormouse >/dev/null || exit 1
@@ -286,7 +286,7 @@ fn ten_thousand_agents_are_listed_without_a_look_into_their_directories() {
     for shell in [bash, zsh, fish] {
         assert!(shell(&sandbox, "dormouse tick agent-12").is_none_or(|found| found.len() == 111));
     }
-    // The names come from one listing: the program reads no directory of other agents.
+    // `strace` shows that the program opens no directory of an agent that does not match.
     let trace = sandbox.home().join("trace");
     let words = ["-qq", "-e", "trace=/open.*", "-o"].map(OsString::from);
     let words = words.into_iter().chain([trace.clone().into(), dormouse().into()]);

@@ -24,7 +24,7 @@ use crate::strace::record;
 
 const AGENT: &str = "ada";
 
-/// Lock timeout of all commands, so long that only a deadlock can reach it.
+/// Lock timeout of most commands in these tests, so long that only a deadlock can reach it.
 const PATIENCE: &str = "--lock-timeout 10m";
 
 /// Turn that appends its message and attempt to `home/turns`, in one write.
@@ -55,7 +55,7 @@ fn is_sound(sandbox: &Sandbox) -> checker::Found {
     found
 }
 
-/// Does work on `count` threads. Each gets its number.
+/// Calls `work` on `count` threads at once, with the number of each thread.
 fn at_once(count: usize, work: impl Fn(usize) + Sync) {
     thread::scope(|scope| {
         for number in 0..count {
@@ -199,7 +199,7 @@ fn random_commands_at_once_lose_no_message() {
         let ran = turns(&sandbox).contains_key(id);
         match found.ended_as(id) {
             Some("processed") => assert!(ran, "{id} never ran"),
-            // The last `stop` aborts the message of a run that it interrupts.
+            // The final `stop`, without `--requeue`, aborts the message of an interrupted run.
             Some("aborted") => {}
             other => panic!("{id} ended as {other:?}"),
         }
@@ -363,7 +363,7 @@ fn a_turn_ends_with_its_killed_tick_and_the_next_command_ends_its_children() {
         while lives(pids[0]) {
             thread::yield_now();
         }
-        // The next command kills the other two processes before the message may run again.
+        // In round 1 `recover` ends the turn's two children, in the other rounds the next `tick`.
         if round == 1 {
             let recovered = sandbox.json(["recover", AGENT]);
             assert!(recovered["interrupted_run_id"].is_string(), "{recovered}");
@@ -373,7 +373,7 @@ fn a_turn_ends_with_its_killed_tick_and_the_next_command_ends_its_children() {
             assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
         }
         run(&sandbox, "tick ada --until-idle", &[0]);
-        // An interruption costs no attempt.
+        // An interruption does not count as an attempt, so both turns have the number 1.
         assert_eq!(turns(&sandbox).into_values().collect::<Vec<_>>(), [["1", "1"]]);
         let found = is_sound(&sandbox);
         let ended: Vec<&str> = found.archived.keys().filter_map(|id| found.ended_as(id)).collect();
@@ -389,7 +389,7 @@ fn task_start_during_a_stop_succeeds_or_is_refused() {
         let start = Barrier::new(2);
         at_once(2, |number| {
             start.wait();
-            // A stopped agent starts no task.
+            // A stopped agent starts no task, so `task start` may exit with 4.
             run(&sandbox, ["task start -a ada -- true", "stop ada --grace 5s"][number], &[0, 4]);
         });
         run(&sandbox, "start ada", &[0]);

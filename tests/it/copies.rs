@@ -1,6 +1,6 @@
 //! Tests copies of a state directory, and restores over one, while a turn, a task or a hook runs.
-//! No command in the copy kills a process of the original, and its message does not run again
-//! before the lease has ended (contract, execution §9).
+//! No command in the copy kills a process of the original directory, or runs the message of a
+//! running turn again before the original's lease has ended (contract, execution §9).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn running(sandbox: &Sandbox) -> Beside {
     tick
 }
 
-/// Lets the turn, task or hook of the original end.
+/// Lets the turn, task or hook in the original state directory end.
 fn release(sandbox: &Sandbox) {
     fs::write(sandbox.project().join("go"), "").unwrap();
 }
@@ -54,7 +54,7 @@ impl Copied {
         Copied { sandbox, tick, copy }
     }
 
-    /// Runs a command in the copy.
+    /// Runs a command in the copy of the state directory.
     fn run(&self, words: &[&str]) -> Ran {
         run_in(&self.sandbox, &self.copy, words)
     }
@@ -64,7 +64,7 @@ impl Copied {
         self.sandbox.store().to_string_lossy().into_owned()
     }
 
-    /// Lets the turn of the original end, and asserts that the turn has run once and is settled.
+    /// Lets the turn in the original state directory end. Asserts that it ran once and is settled.
     fn original_ends_by_itself(self) {
         let Copied { sandbox, tick, .. } = self;
         assert_eq!(field(&sandbox, "execution.state"), "running");
@@ -164,7 +164,7 @@ fn commands_in_a_copy_print_the_directory_in_which_the_turn_runs() {
     let found = objects(&ran.stdout);
     assert!(found.iter().any(|line| line["kind"] == "turn_elsewhere" && line["warning"] == true), "{ran}");
     copied.run(&["preempt", "ada", "--reason", "why", "--json"]).fails(4, "turn_elsewhere");
-    // In the original `doctor` reports no such turn.
+    // In the original state directory, `doctor` does not report a turn that runs elsewhere.
     copied.sandbox.cmd(["doctor", "--json"]).assert().stdout(contains("elsewhere").not());
     copied.original_ends_by_itself();
 }
@@ -229,7 +229,7 @@ fn a_restore_over_a_live_directory_is_another_directory() {
     sandbox.cmd(["stop", "ada"]).exits(0);
     release(&sandbox);
     wait_for(&sandbox.project().join("ended"));
-    // Commands of the old turn are refused: it is no turn of the restored directory.
+    // Commands of the old turn are refused, because the restored directory has no current run.
     let said = fs::read_to_string(sandbox.project().join("ended")).unwrap();
     assert_eq!(said.matches("no longer the current run").count(), 2, "{said}");
     assert_eq!(said.lines().filter(|line| *line == "4").count(), 2, "{said}");
@@ -276,12 +276,12 @@ fn a_task_of_the_original_is_left_alone() {
     assert!(ran.code() == 0 && ran.stderr.contains(&format!("it runs in {original}")), "{ran}");
     assert_eq!(status(), "running");
     run(&["start", "ada"]);
-    // Some time after its timeout the copy records the task as interrupted.
+    // A tick in the copied directory records the task as interrupted some time after its timeout.
     let cmd = sandbox.cmd(["-C", copy.to_str().unwrap(), "tick", "ada"]);
     cmd.env("DORMOUSE_NOW", "2026-01-02T06:00:00Z").exits(0);
     assert_eq!(status(), "interrupted");
 
-    // `recover --force` records that at once, and the task of the original continues.
+    // `recover --force` records the interruption at once, and the task of the original continues.
     fs::remove_dir_all(&copy).unwrap();
     by_cp(&sandbox, &copy);
     let ran = run(&["recover", "ada", "--force"]);

@@ -54,7 +54,7 @@ fn after(lived: &Sandbox, count: usize) -> Sandbox {
             }
         }
     }
-    // The first step reads all files that did not come from a command.
+    // The first step also reads the files that were written above, so this step is not measured.
     sandbox.run(words("enqueue ada warm"));
     sandbox.run(words("tick ada --until-idle"));
     sandbox

@@ -1,6 +1,7 @@
 //! Kills commands at system calls that change something, and checks that no record is torn.
 //!
-//! A run takes a sample of these calls; `DORMOUSE_CUTS=1 cargo test --test it crash` takes all.
+//! A run takes a sample of these calls; `DORMOUSE_CUTS=1 cargo test --test it crash` takes all but
+//! those that a scenario leaves out.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,7 +23,7 @@ struct Cut<'a> {
     template: &'a Sandbox,
     args: &'a [String],
     call: Call,
-    /// Place of the call among those that change something. It also decides how the test continues.
+    /// Index of `call` among the calls that change something; decides how the test continues.
     number: usize,
 }
 
@@ -60,9 +61,9 @@ fn every_command_can_be_killed_at_every_call() {
     println!("{cut} cut, {missed} missed, {again} cut a second time, {replayed} turns ran again");
 }
 
-/// Kills a command at a call, in up to four attempts. Recovery reads every process of the machine,
-/// so the tenth `open` of one run can be the twelfth of the next; then the call is found by its
-/// place among the calls that change something.
+/// Kills a command at a system call, in up to four attempts. Recovery reads every process of the
+/// machine, so the tenth `open` of one run can be the twelfth of the next; then the call is found
+/// by its place among the calls that change something.
 fn cut_at(cut: &Cut<'_>, words: &[&str]) -> (Sandbox, Before, Harmed, Call) {
     let mut call = cut.call.clone();
     for again in 0.. {
@@ -90,14 +91,14 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
     let got = sandbox.cmd(["get", AGENT, "--json"]).output();
     case.must(got.code() == 0, &sandbox, format!("get: {got}"));
 
-    // A turn whose end was noted must never run again; any other turn may.
+    // A turn whose end note was written must never run again; any other turn may.
     let noted = noted_ends(&sandbox);
     let before_again = turns(&sandbox);
 
     let is_producer = ["enqueue", "wake"].contains(&words[0]);
     if !is_producer || cut.number % 2 == 1 {
         if !is_producer && cut.number.is_multiple_of(3) {
-            // The next command, which recovers, is killed too.
+            // A recovery must survive a kill, too, so the test also kills the next command.
             let points = strace::record(&sandbox.copy(), &words, cut.scenario.stdin).points();
             let call = &points[cut.number * 7 % points.len()];
             strace::harm(&sandbox, &words, cut.scenario.stdin, call, Harm::Kill);
@@ -147,10 +148,10 @@ fn a_turn_runs_again_only_if_its_end_was_not_noted() {
         let sandbox = template.copy();
         let harmed = strace::harm(&sandbox, &["tick", AGENT], "", call, Harm::Kill);
         let case = Case { scenario, what: format!("killed at {call} (really: {:?})", harmed.hit) };
-        // Kills the processes of the turn, so that no turn begins after the count.
+        // Recovers and finishes the message, so that no turn starts after the turns are counted.
         settle(&case, &sandbox);
         let runs: Vec<Vec<String>> = turns(&sandbox).into_values().collect();
-        // The tick is killed before it makes the call, so at `noted` the end is not noted.
+        // A tick killed at call `noted` or before has not noted the end, so the turn may run twice.
         let most = if *at <= noted { 2 } else { 1 };
         let is_once = runs.len() == 1 && (1..=most).contains(&runs[0].len());
         case.must(is_once, &sandbox, format!("point {at}, noted at {noted}: {runs:?}"));
@@ -163,7 +164,7 @@ fn a_turn_runs_again_only_if_its_end_was_not_noted() {
     );
 }
 
-/// A second `stop` finishes one that was killed.
+/// A second `stop` finishes an earlier `stop` that was killed.
 #[test]
 fn stop_can_be_killed_while_it_ends_a_run() {
     needs!("strace");
@@ -208,7 +209,7 @@ fn stop_can_be_killed_while_it_ends_a_run() {
             case.must(found.state["current_run"].is_null(), &sandbox, "the agent still has a run");
             let id = found.messages().into_iter().next().unwrap_or_default();
             let ended = found.ended_as(&id);
-            // If the first `stop` was killed before its commit, the second one has ended the run.
+            // With `--requeue`, which is a third word, the message is queued again, else aborted.
             let expected = if stop.len() == 3 { None } else { Some("aborted") };
             case.must(ended == expected && found.messages().len() == 1, &sandbox, format!("{ended:?}"));
             replayed.fetch_add(usize::from(turns(&sandbox)[&id].len() > 1), Ordering::Relaxed);

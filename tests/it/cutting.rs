@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Round trip, counted from 1, at which the proxy cuts the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
-    /// The request never reaches the server.
+    /// The request of the round trip with this number never reaches the server.
     Before(usize),
-    /// The request reaches the server, and the answer never reaches the client.
+    /// The request of the round trip with this number reaches the server; its answer is lost.
     After(usize),
 }
 

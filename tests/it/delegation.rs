@@ -148,7 +148,7 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
     assert_eq!(task(&sandbox, &id)["status"], "cancelled");
     assert_eq!(status_of(&sandbox, "kid"), "stopped");
     assert!(sandbox.run(["events", "kid"]).contains(&id), "no event of the child names the task");
-    // The parent has stopped the child, so a new delegation starts the child again.
+    // `boss` must run to delegate. It stopped the child itself, so it may start the child again.
     sandbox.run(["start", "boss"]);
     let again = delegate(&sandbox, "again");
     assert_eq!(status_of(&sandbox, "kid"), "awake_idle");
@@ -237,15 +237,15 @@ fn a_child_completes_its_work_although_the_records_of_its_parent_are_damaged() {
     assert_eq!(task(&sandbox, &id)["status"], "completed");
 }
 
-/// A command was killed after the commit of the parent: either before the parent recorded that the
-/// child has its message, or before there was a child.
+/// A command was killed after it had committed the parent's records: either before these recorded
+/// that the child has its message, or before the child was created.
 #[test]
 fn the_next_step_finishes_an_interrupted_handover_once() {
     needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "once");
     let path = sandbox.agent("boss").join(format!("tasks/{id}.json"));
-    // The child has its message, and the parent has not recorded that.
+    // First case: the child has its message, and the parent has not recorded the handover.
     let mut record = json_in(&path);
     let listed = queue(&sandbox, "kid");
     let inbox = sandbox.agent("kid").join("inbox");
@@ -257,7 +257,7 @@ fn the_next_step_finishes_an_interrupted_handover_once() {
     assert_eq!(task(&sandbox, &id)["status"], "running");
     assert_eq!(listed.len(), 1);
     assert_eq!(queue(&sandbox, "kid"), listed);
-    // The parent has committed the task, and there is no child.
+    // Second case: the parent has committed the task, and the child was never created.
     fs::write(&path, record.to_string()).unwrap();
     fs::remove_dir_all(sandbox.agent("kid")).unwrap();
     sandbox.run(["tick", "boss"]);
@@ -369,7 +369,7 @@ fn a_cancelled_delegation_whose_first_attempt_has_failed_is_not_retried() {
     assert_eq!(queue(&sandbox, "kid"), Vec::<Value>::new());
 }
 
-/// A command was killed after it had marked the task and before it stopped the child.
+/// A command was killed after it had marked the task as cancelling and before it stopped the child.
 #[test]
 fn the_next_step_of_the_parent_finishes_an_interrupted_cancellation() {
     needs!("jq");

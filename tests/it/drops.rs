@@ -17,14 +17,14 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
-/// Renames a file into the inbox.
+/// Puts a file with this name and text into the inbox of `a` by a rename.
 fn drop(sandbox: &Sandbox, name: &str, text: &str) {
     let aside = sandbox.project().join("aside");
     fs::write(&aside, text).unwrap();
     fs::rename(aside, sandbox.agent("a").join("inbox").join(name)).unwrap();
 }
 
-/// Returns the final statuses of all messages, in order.
+/// Returns the final statuses of all messages, in the order of their settlement.
 fn settled(sandbox: &Sandbox) -> Vec<String> {
     texts(&sandbox.json_lines(["events", "a", "--kind", "message_settled"]), "data.status")
 }
@@ -50,7 +50,7 @@ fn of_dropped_files_with_one_dedupe_key_one_is_processed() {
     assert_eq!(statuses, ["dropped", "processed"]);
 }
 
-/// A file does not show who has written it, so it has the authority of a channel.
+/// Nothing proves who wrote a dropped file, so its message counts as evidence from outside.
 #[test]
 fn a_dropped_file_is_evidence_unless_the_policy_says_otherwise() {
     let sandbox = sandbox().with_real_clock();
@@ -90,7 +90,7 @@ fn a_dropped_file_is_evidence_unless_the_policy_says_otherwise() {
     }
 }
 
-/// A rejected file has a reason, and replaces no earlier one. Hidden files are ignored.
+/// A rejected file is kept with a reason, and replaces no earlier one. Hidden files are ignored.
 #[test]
 fn a_file_that_is_no_message_is_rejected() {
     let sandbox = sandbox();

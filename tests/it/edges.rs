@@ -1,5 +1,5 @@
-//! Tests the state machine of the contract: commands take every edge of its 12 states, hooks and
-//! the ledger record each edge, and every other pair of states is refused.
+//! Tests the state machine of the contract: commands take every edge between its 12 states, hooks
+//! and the log of events record each edge, and every other pair of states is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -47,7 +47,7 @@ if [ -e "$HOME/$DORMOUSE_HOOK.fails" ]; then echo "still broken" >&2; exit 1; fi
 const STATES: &str = "initializing runnable scheduled running waiting waiting_resources suspended resumed \
                       completed failed shutting_down recovering";
 
-/// Returns the edges in the table of docs/CONTRACT.md.
+/// Returns each state with each state that may follow it, from the table in docs/CONTRACT.md.
 fn edges() -> BTreeSet<(String, String)> {
     let text = docs::read("docs/CONTRACT.md");
     let (_, table) = text.split_once("| # | State | May be followed by |\n").unwrap();
@@ -60,12 +60,12 @@ fn edges() -> BTreeSet<(String, String)> {
     edges
 }
 
-/// Sets what the next turn does.
+/// Makes the next turn do what `word` says, one of the cases in [`TURN`].
 fn how(sandbox: &Sandbox, word: &str) {
     fs::write(sandbox.home().join("how"), word).unwrap();
 }
 
-/// Installs the recorder as every hook, and deletes the lines of `home/noted`.
+/// Installs [`RECORDER`] as every hook, and deletes the lines of `home/noted`.
 fn listen(sandbox: &Sandbox) {
     for name in HOOKS {
         hook(&sandbox.store(), name, RECORDER);
@@ -73,20 +73,20 @@ fn listen(sandbox: &Sandbox) {
     take_noted(sandbox);
 }
 
-/// Starts a tick, and returns once its turn runs.
+/// Starts a tick whose turn does what `word` says in [`TURN`], and returns once the turn runs.
 fn tick_until_up(sandbox: &Sandbox, word: &str) -> Beside {
     how(sandbox, word);
     say(sandbox, "hello");
     Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"))
 }
 
-/// Starts the agent and a tick, and returns once the turn runs.
+/// Starts `ada`, and a tick whose turn does what `word` says. Returns once the turn runs.
 fn running(sandbox: &Sandbox, word: &str) -> Beside {
     sandbox.run(["start", "ada"]);
     tick_until_up(sandbox, word)
 }
 
-/// Starts the agent and runs one turn.
+/// Starts `ada`, and runs one turn, which does what `word` says in [`TURN`].
 fn turned(sandbox: &Sandbox, word: &str) {
     sandbox.run(["start", "ada"]);
     tick_once(sandbox, word);
@@ -98,8 +98,8 @@ fn kill_in_hook(sandbox: &Sandbox, name: &str, command: [&str; 2]) {
     drop(Beside::start(sandbox.cmd(command)).after_it_made(sandbox.home().join("begun")));
 }
 
-/// Makes an agent in this state, by commands or, if no command leaves the state behind, by hand.
-/// Also returns the processes that keep the agent in the state.
+/// Makes an agent in this state, by commands or, if no command leaves the state behind, by an edit
+/// of `state.json`. Also returns the processes that keep the agent in the state.
 fn bring(state: &str) -> (Sandbox, Vec<Beside>) {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", &format!("D='{}'\n{TURN}", dormouse().display())]);
@@ -140,16 +140,16 @@ fn bring(state: &str) -> (Sandbox, Vec<Beside>) {
     (sandbox, beside)
 }
 
-/// Lines of the claim of a message and its turn, for `CLAIMED` in [`WALKS`].
+/// Lines that hooks and a turn must note when a step claims a message: `CLAIMED` in [`WALKS`].
 const CLAIMED: &str = "on-state-change runnable → scheduled: claimed @scheduled
 on-scheduled runnable → scheduled: - @scheduled
 on-state-change scheduled → running: turn command starts @running
 turn";
 
-/// Walks along edges. The first line of a walk has its name, the state before it and its acts,
-/// which [`act`] performs; `unordered` means that several processes run the hooks, so that their
-/// lines have no order. The other lines are those that hooks and turns must note: hook, edge,
-/// reason, and after `@` the state that the hook saw.
+/// Test cases that take an agent along edges. The first line of a case has its name, the state
+/// before it and its acts, which [`act`] performs; `unordered` means that several processes run the
+/// hooks, so that their lines have no order. The other lines are those that hooks and turns must
+/// note: hook, edge, reason, and after `@` the state that the hook saw.
 const WALKS: &str = "
 start | initializing | start ada
   on-startup initializing → runnable: start @initializing
@@ -259,7 +259,7 @@ fail of a recovery | recovering | fail ada --reason the wrong door
   on-recovery-complete recovering → failed: the wrong door @failed
 ";
 
-/// Commands that take an agent along edges, and the lines that hooks and turns must note.
+/// Test case of [`WALKS`], parsed.
 struct Walk {
     name: &'static str,
     from: &'static str,
@@ -269,7 +269,6 @@ struct Walk {
 }
 
 impl Walk {
-    /// Returns the walks in [`WALKS`].
     fn all() -> Vec<Walk> {
         let mut walks: Vec<Walk> = Vec::new();
         for line in WALKS.lines().skip(1) {
@@ -285,7 +284,7 @@ impl Walk {
         walks
     }
 
-    /// Edges of the expected `on-state-change` lines: from, to, cause.
+    /// Returns the edges that the hook `on-state-change` must note in this case: from, to, cause.
     fn edges(&self) -> Vec<[String; 3]> {
         let told = self.noted.iter().filter_map(|line| line.strip_prefix("on-state-change "));
         told.map(|line| {
@@ -298,7 +297,7 @@ impl Walk {
     }
 }
 
-/// Performs one act of a walk: one of those below, or a `dormouse` command.
+/// Performs one act of a test case: one that the `match` names, or else a `dormouse` command.
 fn act(sandbox: &Sandbox, beside: &mut Vec<Beside>, line: &str) {
     match words(line)[..] {
         ["turn", "times", "out"] => time_out(sandbox),
@@ -314,7 +313,7 @@ fn act(sandbox: &Sandbox, beside: &mut Vec<Beside>, line: &str) {
         ["forget"] => drop(take_noted(sandbox)),
         ["broken", hook] => fs::write(sandbox.home().join(format!("{hook}.fails")), "").unwrap(),
         ["no", "turns", "today"] => extend_policy(sandbox, "ada", "[limits]\nturns_per_day = 0\n"),
-        // This hook would run at the same time as the hook for the end of the turn.
+        // The hook of `preempt` would run beside that for the end of the turn, in no fixed order.
         ["no", "preempt", "hook"] => {
             fs::remove_file(sandbox.store().join("hooks/on-preempt-request")).unwrap();
         }
@@ -386,7 +385,7 @@ fn take(walk: &Walk) {
     }
     assert_eq!(found, expected, "{name}\n{}", sandbox.reproduction());
 
-    // The ledger has the same edges, in order.
+    // The log of events must have the same edges as the test case, in the same order.
     let edge_in = |value: &Value| ["from", "to", "cause"].map(|field| text(&value[field]));
     let events = sandbox.json_lines(["events", "ada", "--kind", "state_transition"]);
     let taken = walk.edges();
@@ -396,7 +395,7 @@ fn take(walk: &Walk) {
     for pair in last.windows(2) {
         assert_eq!(pair[0]["data"]["to"], pair[1]["data"]["from"], "{name}: an edge is missing");
     }
-    // `state` prints the same edges, newest first.
+    // `state` must print the edges of the test case, newest first.
     let state = sandbox.json(["state", "ada"]);
     for (shown, event) in state["history"].as_array().unwrap().iter().zip(last.iter().rev()) {
         assert_eq!(["at", "run_id"].map(|field| &shown[field]), ["at", "run_id"].map(|field| &event[field]));
@@ -406,7 +405,7 @@ fn take(walk: &Walk) {
     check_hook_inputs(&sandbox, name, &lines, last);
 }
 
-/// Asserts that the input of each hook agrees with its environment and with the ledger.
+/// Asserts that the input of each hook agrees with its environment, the event log and the runs.
 fn check_hook_inputs(sandbox: &Sandbox, name: &str, lines: &[String], events: &[Value]) {
     let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
     let runs: BTreeMap<String, String> =
@@ -490,7 +489,7 @@ fn state_allows_the_23_edges_and_refuses_the_other_121_pairs() {
     assert_eq!(144 - edges.len(), 121);
 }
 
-/// Error message of a command in the states in which it is refused. `FROM` stands for the state.
+/// Command, and its error message in states that refuse it. `FROM` stands for the state.
 struct Refused {
     command: &'static [&'static str],
     /// States in which the command is not refused.
@@ -498,7 +497,7 @@ struct Refused {
     /// State to which the command would lead.
     to: &'static str,
     message: &'static str,
-    /// Other messages in particular states.
+    /// Pairs of state and error message: in this state the message replaces `message`.
     other: &'static [(&'static str, &'static str)],
 }
 
@@ -510,7 +509,7 @@ const NOTHING_TO_FAIL: &str = "`ada` is FROM: only what runs, waits, shuts down 
 const REFUSED: &[Refused] = &[
     Refused {
         command: &["start", "ada"],
-        // `start` does not change a started agent.
+        // A second `start` succeeds and changes nothing, so no state of a started agent refuses it.
         own: "initializing runnable scheduled running waiting waiting_resources suspended resumed completed \
               failed recovering",
         to: "runnable",
@@ -529,7 +528,7 @@ const REFUSED: &[Refused] = &[
         own: "suspended",
         to: "resumed",
         message: "invalid state transition: FROM -> resumed",
-        // `resume` of a stopped agent is `start`.
+        // `resume` of a stopped agent is `start`, so the error is that of `start`.
         other: &[("shutting_down", BEING_STOPPED)],
     },
     Refused {
@@ -544,7 +543,7 @@ const REFUSED: &[Refused] = &[
         own: "running shutting_down recovering waiting_resources suspended",
         to: "failed",
         message: "invalid state transition: FROM -> failed",
-        // The state has this edge, but only for its timeout.
+        // By a timeout `initializing` may lead to `failed`, so `fail` can't call that edge invalid.
         other: &[("initializing", NOTHING_TO_FAIL)],
     },
 ];
@@ -567,7 +566,7 @@ fn a_command_that_is_refused_changes_nothing_and_runs_no_hook() {
             let error = failure(&ran);
             let run = field(&sandbox, "current_run.run_id");
             let said = text(&error["message"]).replace(if run.is_empty() { "run_…" } else { &run }, "run_…");
-            // `resume` of a stopped agent is `start`.
+            // `resume` of a stopped agent acts as `start`, so the target state is that of `start`.
             let to = if message == BEING_STOPPED { "runnable" } else { refused.to };
             assert_includes(&error, json!({ "kind": "invalid_state_transition", "from": state, "to": to }));
             assert_eq!(said, message.replace("FROM", state), "{state}: {command:?}");
@@ -577,7 +576,7 @@ fn a_command_that_is_refused_changes_nothing_and_runs_no_hook() {
     });
 }
 
-/// Without a turn `stop` keeps the execution state. A second `stop` changes nothing but the ledger.
+/// Without a turn `stop` keeps the execution state. A second `stop` only adds to the event log.
 #[test]
 fn a_stop_without_a_turn_keeps_the_execution_state_and_a_second_one_adds_only_events() {
     let at_rest = "initializing runnable waiting waiting_resources suspended completed failed";

@@ -31,7 +31,7 @@ fn says(sandbox: &Sandbox, actions: &Value) {
     sandbox.run(["enqueue", "a", "go"]);
 }
 
-/// Makes a body of about this many bytes. With one line for each value it takes many times as many.
+/// Makes a JSON body of about this many bytes, which takes many times as many if pretty-printed.
 fn nested(bytes: usize) -> Value {
     let mut body = json!(vec![0; bytes / 2]);
     for _ in 0..100 {
@@ -67,14 +67,14 @@ fn messages_that_are_too_large_as_records_fail_their_turn_and_nothing_else() {
         assert_eq!(waiting(&sandbox), 0, "{to}");
         assert_works(&sandbox);
     }
-    // Each message is within the limit, and all together are not.
+    // Each message is within `limits.max_effects`, but the four messages together are not.
     let each = json!({ "do": "enqueue", "agent": "b", "body": nested(60 << 10) });
     says(&sandbox, &json!(vec![each.clone(); 4]));
     let ran = sandbox.cmd(["tick", "a"]).output();
     assert!(ran.code() == 7 && ran.stdout.contains("more than limits.max_effects = 8 MiB"), "{ran}");
     assert_eq!(waiting(&sandbox), 0);
     assert_works(&sandbox);
-    // A policy can raise the limit to the size of a journal.
+    // A policy can raise `limits.max_effects` to the maximum size of a journal.
     extend_policy(&sandbox, "a", "\n[limits]\nmax_effects = \"32 MiB\"\n");
     says(&sandbox, &json!([each]));
     sandbox.run(["tick", "a"]);
@@ -147,7 +147,7 @@ fn every_record_at_its_limit_can_be_read() {
     extend_policy(&sandbox, "a", &format!("\n[limits]\n{limits}"));
     let most = (8 << 20) - 4096;
     let said = |args: &[&str], bytes: usize| {
-        // This character takes one byte, and six in JSON.
+        // The character U+0001 takes one byte, and six in JSON.
         let text = "\u{1}".repeat(bytes / 6);
         sandbox.cmd(args).stdin(text).exits(0).stdout.trim().to_owned()
     };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::harness::is_elsewhere;
 use crate::setup::{number, words};
 
-/// Modules whose tests run here. `naming::` matches `renaming::` too.
+/// Modules whose tests run again with PostgreSQL. `naming::` matches `renaming::` too.
 const FAMILIES: &str = "asking:: attention:: authority:: awaiting:: clock:: deferrals:: delegation:: gc:: hooks:: ingress:: \
      inspect:: lifecycle:: limits:: messages:: metrics:: naming:: planes:: preemption:: reported:: \
      resources:: signals:: silence:: slots:: stop:: summary:: tasks:: telling:: tick:: timeouts:: \

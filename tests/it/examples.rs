@@ -22,7 +22,7 @@ fn path_with(dir: PathBuf) -> OsString {
 /// Runs a script with the program under test, in an empty home and temporary directory.
 fn run(script: &Path, arguments: &[&str]) -> Output {
     let place = tempfile::tempdir().unwrap();
-    // Real `cargo` and `rustc` come before their wrappers of rustup, which need the real home.
+    // `PATH` begins with the real `cargo` and `rustc`: rustup's wrappers need the real home.
     let toolchain = Path::new(env!("CARGO")).parent().unwrap().to_owned();
     let output = Command::new("sh")
         .arg(script)
@@ -171,7 +171,7 @@ fn background_build() {
     shows(&output, "nothing wrong");
 }
 
-/// Returns the last brief of the background build's agent, and the output after it.
+/// Returns the last summary by the agent `builder` in a part of the output, and all after it.
 fn brief_of(part: &str) -> &str {
     part.rsplit_once("$ dormouse get builder last_turn.brief\n").unwrap().1
 }
@@ -215,7 +215,7 @@ fn long_turn() {
     shows(&output, "nothing wrong");
 }
 
-/// Runs the example with one of its clients for models.
+/// Runs the example `model-agent` with one of its clients for language models.
 fn model_agent(client: &str) {
     let has = |program| Command::new(program).arg("--version").output().is_ok_and(|ran| ran.status.success());
     for program in ["python3", "jq", client] {

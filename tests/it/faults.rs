@@ -98,7 +98,7 @@ fn fail(fault: &Fault<'_>) -> (bool, bool) {
     (!harmed.hit.is_empty(), harmed.ran.code() == 1)
 }
 
-/// Checks that a command can't satisfy after some faults.
+/// Checks that are left out after some faults.
 #[derive(Debug, Clone, Copy, Default)]
 struct Limits {
     /// True if the command could not delete its temporary files.
@@ -124,7 +124,7 @@ fn check_failure(
         sandbox,
         format!("left in tmp/: {:?}", found.leftovers),
     );
-    // A step may have renamed a dropped file; the complaint is the same under both names.
+    // A step may have renamed a dropped file, so complaints are compared without the new prefix.
     let mut complaints: Vec<String> =
         found.complaints.iter().map(|complaint| complaint.replace("taken~", "")).collect();
     complaints.retain(|complaint| !before.found.complaints.contains(complaint));
@@ -142,7 +142,7 @@ fn check_failure(
     let promised = ran.stderr.contains("nothing was changed");
     let changed = records(&sandbox.agent(AGENT)) != *files_before;
     case.must(!(promised && changed), sandbox, format!("the message denies a change: {ran}"));
-    // Without a commit no record may have changed, but new records may have arrived.
+    // If the command has committed nothing, it may have added records, but changed none.
     if !found.has_journal && found.revision() == before.found.revision() {
         let now = records(&sandbox.agent(AGENT));
         for (path, bytes) in files_before {
@@ -169,8 +169,8 @@ fn records(agent: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// A limit of the file size makes writes incomplete. The command must report an error, whether it
-/// was started with SIGXFSZ ignored or not.
+/// A limit of the file size makes writes incomplete. A command that fails because of the limit
+/// names the file, whether it was started with SIGXFSZ ignored or not.
 #[test]
 fn writes_may_be_torn_at_any_length() {
     let mut cases: Vec<(&Scenario, usize, bool)> = Vec::new();

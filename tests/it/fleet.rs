@@ -72,7 +72,7 @@ impl Machine {
         objects(&self.run(["--json"].into_iter().chain(args)))
     }
 
-    /// State directory on this machine, which belongs to the URL.
+    /// Local state directory that belongs to the database URL of this machine.
     pub fn anchor(&self) -> PathBuf {
         let stores = self.sandbox.home().join(".local/state/dormouse");
         let found = names(&stores);
@@ -176,7 +176,7 @@ fn the_server_is_verified_and_the_password_comes_from_a_file() {
     fs::write(&file, format!("localhost:{}:dormouse:scram:secret\n", server.port())).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     machine.env.push(("PGPASSFILE".to_owned(), file.to_str().unwrap().to_owned()));
-    // A command that a turn calls also reads the password from the file.
+    // Commands in a turn must find the password too, in the file that `PGPASSFILE` names.
     let machine = machine.with_ada("dormouse get ada status >/dev/null && echo done");
     lives(&machine);
     // The certificate has another host name, or no trusted authority has signed the certificate.
@@ -266,7 +266,7 @@ fn a_message_to_an_agent_that_has_moved_is_refused() {
     machine.cmd(["enqueue", "ada", "too late"]).exits(4).warns("moved to host-b");
     let batch = machine.cmd(["enqueue", "ada", "--batch"]).stdin("{\"body\":\"one\"}\n");
     batch.exits(4).warns("moved to host-b");
-    // A second export has the same bytes.
+    // A second export must have the same bytes.
     machine.run(["export", "ada", "--move", "host-b", "--output", "again.tar", "-q"]);
     let stream = |name: &str| fs::read(machine.sandbox.project().join(name)).unwrap();
     assert!(stream("ada.tar") == stream("again.tar"));
@@ -328,7 +328,7 @@ fn doctor_reads_every_record_of_a_database() {
         let ran = machine.cmd(all.iter().copied()).output();
         assert!(!ran.stderr.contains("names of agents"), "{ran}");
     }
-    // This server may lose acknowledged changes when its machine crashes.
+    // This server has `fsync` off, so a crash of its machine may lose acknowledged changes.
     let unsafe_machine = Machine::new(&self::server().url("forgetful"), None).with_ada("echo done");
     unsafe_machine.cmd(["doctor"]).exits(6).shows("not_durable: `fsync` is off");
     server.sql("DROP TABLE checked.plan; DROP FUNCTION checked.deliver");
@@ -349,8 +349,8 @@ fn create_removes_the_stale_files_of_a_killed_doctor() {
     assert!(!left.exists() && machine.anchor().join("agents/ada").exists());
 }
 
-/// Machine whose run has saved the output of this command as its checkpoint and has yielded. The
-/// next turn prints checksum and size of the checkpoint.
+/// Machine whose run has saved the output of the command `saved` as its checkpoint and has yielded.
+/// The next turn prints checksum and size of the checkpoint.
 fn half_done(url: &str, saved: &str) -> Machine {
     let turn = format!(
         "cat >/dev/null; if test -n \"$DORMOUSE_CHECKPOINT\"; then cksum < \"$DORMOUSE_CHECKPOINT\"; \
@@ -448,7 +448,7 @@ fn doctor_says_where_nobody_ticks() {
     durable().sql("UPDATE unticked.anchor SET seen_at = seen_at - 7500000");
     let [said] = late().try_into().unwrap();
     assert!(said.contains("no machine has ticked it for 2h5m"), "{said}");
-    // A message that has waited for long is reported as well, unless its agent runs or is stopped.
+    // `doctor` also reports an old waiting message of a pool, unless the agent runs or is stopped.
     durable().sql("DELETE FROM unticked.due; UPDATE unticked.agent SET pool = 'gpu'");
     machine.run(["enqueue", "ada", "work"]);
     let waiting = || {

@@ -1,10 +1,10 @@
 //! Chaos tests of several machines on one PostgreSQL, which are paused, cut off and killed: each
 //! message has one effective turn, and a machine that has lost its lease writes nothing. A machine
-//! is a home of its own with processes and a connection of its own to the server. If root runs the
-//! tests, machines and server are network hosts of their own. A judge checks the log of the turns
-//! and the final records; a test shows that the judge objects if the check of the fence is removed.
-//! `DORMOUSE_FLEET=600 DORMOUSE_FLEET_SEED=7 cargo test --test it a_fleet_in_trouble --
-//! --nocapture` runs for 600 s, with other troubles.
+//! is a home directory with its own processes and its own connection to the server. If root runs
+//! the tests, machines and server are separate network hosts. The function `judge` checks the log
+//! of the turns and the final records; a test shows that it finds faults if a machine does not
+//! check its fencing token. `DORMOUSE_FLEET=600 DORMOUSE_FLEET_SEED=7 cargo test --test it
+//! a_fleet_in_trouble -- --nocapture` runs for 600 s, with other troubles.
 
 pub mod host;
 pub mod judge;
@@ -45,9 +45,9 @@ fn until_processed(fleet: &Fleet<'_>, host: usize, message: &str) {
 
 /// Pauses a machine during a turn for longer than its lease. Another machine takes over and
 /// completes the work. Then the first machine continues. Returns the output of its step, and the
-/// evidence for the judge. `frozen`: words in the command lines of the paused processes; an empty
-/// text pauses the whole machine. `tamper` changes the proxy of the paused machine, whose turn has
-/// the fence 1.
+/// log and records for `judge`. `frozen`: words in the command lines of the paused processes; an
+/// empty text pauses the whole machine. `tamper` changes the proxy of the paused machine, whose
+/// turn has the fencing token 1.
 fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) -> (Ran, Evidence) {
     let make = if tamper.is_some() { Fleet::by_proxy } else { Fleet::new };
     let fleet = make(server(), schema, &[0, 0], &["ada"]);
@@ -58,7 +58,7 @@ fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) ->
     if let Some(name) = one.name() {
         assert_eq!(fleet.ask("SELECT host FROM @.lease"), [[name]]);
     }
-    // While the lease is alive, no other machine begins a turn.
+    // Until the lease expires, no other machine may begin a turn.
     other.cmd(&["tick", "ada", "--json"]).assert().stdout(contains("terminal").not());
     if let Some(tamper) = tamper {
         tamper(&fleet);
@@ -67,7 +67,7 @@ fn paused(schema: &'static str, frozen: &str, tamper: Option<fn(&Fleet<'_>)>) ->
     fleet.outlast(one);
     std::thread::scope(|scope| {
         let taking_over = scope.spawn(|| until_processed(&fleet, 1, &message));
-        // If only the step is paused, both turns live at once and end.
+        // If only the tick is paused, its turn continues, so two turns must run at once.
         let (is_whole, first) = (frozen.is_empty(), fleet.log()[0].run.clone());
         eventually("another turn", || {
             let log = fleet.log();
@@ -113,15 +113,15 @@ fn a_step_that_was_paused_past_its_lease_is_fenced() {
     assert_fenced(&ran, &evidence);
 }
 
-/// The judge objects if a machine does not check the fence. The proxy makes the machine believe
-/// that the lease is still its own.
+/// The function `judge` finds faults if a machine does not check its fencing token. The proxy makes
+/// the machine believe that it still owns the lease.
 #[test]
 fn without_the_check_of_the_fence_the_judge_objects() {
     needs!("postgresql");
     let tamper = |fleet: &Fleet<'_>| {
         let proxy = fleet.hosts[0].proxy();
-        // The proxy changes two statements: the function that reads the leases under the lock, and
-        // the heartbeat.
+        // The proxy replaces two statements, so that the old lease looks valid to the machine: the
+        // read of the leases under the lock, and the heartbeat.
         let lease = "\"unchecked\".lease l";
         let anchor = &fleet.ask("SELECT anchor FROM @.lease")[0][0];
         let own = format!(
@@ -133,7 +133,7 @@ fn without_the_check_of_the_fence_the_judge_objects() {
              '{lease} WHERE', $own${own} WHERE$own$); END $do$"
         ));
         proxy.say_instead("\"unchecked\".load(", "\"unchecked\".unguarded(");
-        // The replaced statement must use each parameter.
+        // The replacement must have the parameters of the heartbeat, so it uses each of them.
         let beat = "SELECT s.revision FROM \"unchecked\".state s \
                     WHERE num_nulls($1::bigint, $2::text, $3::bigint, $4::text, $5::bigint) = 0 --";
         proxy.say_instead(&format!("UPDATE {lease}"), beat);
@@ -179,8 +179,8 @@ fn two_machines_of_one_image_are_two() {
     other.cmd(&["doctor"]).assert().code(6).stdout(contains("one_owner")).stdout(contains("one, two"));
 }
 
-/// A machine that is cut off ends its turn before another begins. No time is shortened here, so the
-/// test takes a minute.
+/// A machine that is cut off ends its turn before another machine begins one. No timeout is
+/// shortened in this test, so the test takes a minute.
 #[test]
 fn a_machine_that_is_cut_off_ends_its_turn_before_another_begins() {
     needs!("postgresql");

@@ -39,7 +39,7 @@ fn done(schema: &str, cut: Option<Cut>) -> (Vec<String>, usize) {
     let machine = Machine::through(&proxy, "dormouse", schema);
     for words in COMMANDS {
         let ran = machine.cmd(words.iter().copied()).output();
-        // A step that takes messages may also take the wake hint, so a later tick may find nothing.
+        // A step exits with 7 if its turn fails.
         assert!(matches!(ran.code(), 0 | 7), "{cut:?}: {words:?}: {ran}");
     }
     let mut found = Vec::new();

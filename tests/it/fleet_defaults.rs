@@ -76,7 +76,7 @@ fn the_defaults_of_a_role_change_nothing() {
             lives_with(&format!("odd_{number}"), &[*odd]);
         }
     }
-    // The two isolation levels exclude each other.
+    // `ODD` begins with two isolation levels, of which a role can have only one.
     let (first, rest) = (&ODD[..1], &ODD[2..]);
     lives_with("odd_all", &[first, rest].concat());
 }

@@ -67,7 +67,7 @@ fn a_machine_ticks_the_agents_of_its_pools() {
     }
     assert_eq!(ticked(&both, &["--all"]), ["ada", "bob"]);
 
-    // An agent keeps messages and timers in its new pool, and an export has the pool.
+    // The timer must follow the agent into its new pool, and an export must contain the pool.
     plain.run(["timer", "add", "-a", "ada", "--in", "1h", "later"]);
     belong(&plain, "ada", "gpu");
     assert_eq!(plain.run(["next-wake", "--all"]), "");

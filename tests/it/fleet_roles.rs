@@ -8,7 +8,7 @@ use crate::fleet::Machine;
 use crate::server::{Server, server};
 use crate::setup::{assert_includes, objects, words};
 
-/// Store with the agent `ada`, and one database role for each part, and one without a part.
+/// Store with the agent `ada`, one role for each kind of grant, and one without a grant.
 struct Roles {
     server: &'static Server,
     schema: String,
@@ -101,7 +101,7 @@ fn a_producer_sends_in_its_own_name_and_reads_nothing() {
     }
     producer.cmd(["enqueue", "bob", "x"]).exits(3);
 
-    // The server refuses a producer's own statements as well.
+    // The server also refuses SQL statements that a producer sends without dormouse.
     for table in
         words("agent state inbox archive event lease record dedupe trigger_key trigger_use task_input")
     {
@@ -152,7 +152,7 @@ fn the_origin_that_a_producer_claims_is_ignored() {
     let owner = &roles.owner;
     let sent = owner.id(["enqueue", "ada", "an order", "--origin", "operator"]);
     let schema = &roles.schema;
-    // The producer delivers the operator's row again, and a second row that claims to interject.
+    // The producer delivers the operator's row again, and a copy with the priority `interject`.
     let body = roles.server.sql(&format!("SELECT body FROM {schema}.inbox")).join("\n");
     roles.server.sql(&format!("DELETE FROM {schema}.inbox"));
     let uuid = uuid::Uuid::parse_str(sent.trim_start_matches("msg_")).unwrap();
@@ -174,7 +174,7 @@ fn the_origin_that_a_producer_claims_is_ignored() {
         json!({ "origin.id": name, "authority_class": "external_evidence", "settlement.status": "processed" }),
     );
     assert_eq!(owner.json_lines(["run", "list", "-a", "ada", "--limit", "0"]).len(), 1, "one turn");
-    // An export and import keep the producer as the origin.
+    // Alone in the inbox, a new message must keep its origin through an export and an import.
     roles.server.sql(&format!("DELETE FROM {schema}.inbox"));
     deliver(2, other(2), &as_other(2));
     owner.run(["export", "ada", "--output", "ada.tar", "-q"]);
@@ -237,7 +237,7 @@ fn a_ticker_does_everything_and_a_reader_reads() {
     for args in [&["list"][..], &["enqueue", "ada", "x"]] {
         is_refused(&roles.machine("nobody"), args);
     }
-    // A second grant replaces the former part of the role.
+    // A second grant replaces the permissions that the role had before.
     let part = format!("reader={}", roles.name("ticker"));
     roles.owner.run(["init", "--grant", &part, "-q"]);
     is_refused(&ticker, &["enqueue", "ada", "x"]);

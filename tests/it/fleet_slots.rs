@@ -6,7 +6,7 @@ use crate::fleet::Machine;
 use crate::server::server;
 use crate::setup::{Beside, edit_file, eventually, objects};
 
-/// Machines of one store with this limit of turns that run at once.
+/// Machines of one store that may run `slots` turns at once.
 fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
     let url = server().url(schema);
     let machines = std::array::from_fn(|_| Machine::new(&url, None));
@@ -19,7 +19,7 @@ fn machines<const N: usize>(schema: &str, slots: u32) -> [Machine; N] {
     machines
 }
 
-/// Tick of an agent whose turn has begun.
+/// Starts a tick of an agent, and returns once its turn has begun.
 fn up(machine: &Machine, name: &str) -> Beside {
     Beside::start(machine.cmd(["tick", name, "--json"])).after_it_made(machine.sandbox.home().join(name))
 }
@@ -78,7 +78,7 @@ fn a_slot_of_a_lost_machine_is_free_when_its_lease_has_expired() {
     let mut ada = up(&here, "ada");
     ada.kill();
     assert_eq!(there.json(["tick", "bob"])["reason"], "slot", "another machine can't see the kill");
-    // On its own machine the lock of the killed tick is free, so the slot is free at once.
+    // On the same machine the killed tick's lock is free, so its turn stops counting at once.
     assert_eq!(here.json(["tick", "eve"])["terminal"], "completed");
     server().sql("UPDATE slots_gone.lease SET expires_at = 0 WHERE has_slot");
     wake_and_complete(&there, "bob");

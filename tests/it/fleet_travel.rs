@@ -309,7 +309,7 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
     let expected = local_files(&whole);
     let has = |place: &str| expected.iter().any(|(path, _)| path.starts_with(place));
     assert!(has("runs/") && has("hooks/on-scheduled") && !has("hooks/on-startup"), "{expected:#?}");
-    // A kill matters only at calls that make files visible or durable, or that take a lock.
+    // A kill matters only at calls that make files appear, disappear or durable, or take a lock.
     let names = ["mkdir", "rename", "unlink", "rmdir", "syncfs", "fsync", "flock"];
     let points: Vec<Call> = points.into_iter().filter(|call| names.contains(&call.act())).collect();
     let numbered: Vec<(usize, Call)> = one_in(6, points).into_iter().enumerate().collect();

@@ -64,7 +64,7 @@ fn a_signature_is_verified_on_any_machine() {
         assert_eq!(delivered(machine, &new, "new").status, 202);
     }
     assert_eq!(keys("signed"), "1");
-    // No file of either machine has the key, and no export.
+    // The secret of the trigger must be in no file of either machine, and not in an export.
     one.run(["export", "ada", "--output", "ada.tar", "-q"]);
     for machine in [&one, &other] {
         for entry in walkdir::WalkDir::new(machine.sandbox.root()) {

@@ -205,7 +205,7 @@ fn a_server_that_is_shut_down_ends_no_turn() {
         one.cmd(&words).assert().code(1).stderr(contains("check that the server runs"));
     }
     server.start_again();
-    // The tick may have renewed its lease since; all other rows are the same.
+    // The tick may have renewed its lease meanwhile; all other rows must be the same.
     let without_leases =
         |rows: Vec<String>| rows.into_iter().filter(|row| !row.starts_with("lease")).collect::<Vec<_>>();
     assert_eq!(without_leases(rows(&server, "shut_down")), without_leases(before));
@@ -218,8 +218,8 @@ fn a_server_that_is_shut_down_ends_no_turn() {
 #[test]
 fn a_server_without_disk_space_keeps_acknowledged_messages() {
     needs!("postgresql");
-    // Only the thread that mounts the file system, and its children, see it: the thread enters a
-    // new mount namespace.
+    // Only the thread that mounts the file system, and its children, see the mount: the thread
+    // enters a new mount namespace.
     thread::scope(|scope| scope.spawn(without_room).join().unwrap());
 }
 
@@ -328,7 +328,7 @@ fn a_fencing_token_that_a_failover_reuses_confuses_no_machine() {
     let second = Beside::start(other.cmd(&["tick", "ada"]));
     let again = eventually("another turn", || fleet.log().into_iter().find(|line| line.run != turn.run));
     assert_eq!((again.fence, &again.message), (turn.fence, &known), "the test needs equal tokens");
-    // Commands of the first turn change nothing.
+    // Commands of the turn that began before the failover must fail and change nothing.
     let before = rows(&standby, "forgotten");
     for words in [&["work", "add", "-a", "ada", "too late"][..], &["enqueue", "ada", "too late"]] {
         one.as_turn(&turn, words).exits(5).warns("another machine has taken");

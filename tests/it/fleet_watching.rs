@@ -77,7 +77,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
         let ended = waits.end();
         let took = over.elapsed();
         assert!(ended.status.success() && ended.stdout.contains("processed"), "{ended}");
-        // A command that polls makes twenty requests per second.
+        // A polling command makes twenty requests per second; a notified one must stay far below.
         let (asked, most) = (proxy.trips() - before, 30 + 2 * begun.elapsed().as_secs() as usize);
         assert!(asked <= most, "{asked} requests in {:?}", begun.elapsed());
         took < Duration::from_secs(2)
@@ -104,8 +104,8 @@ fn logs_of_another_machine_are_shown_at_once() {
             (told.matches("the turn completed").count() >= round).then_some(())
         });
     }
-    // The killed command has left its row, which the next command that waits removes once the row
-    // has expired.
+    // The killed command has left its row in the table `watcher`. The next command that waits
+    // removes the row if it has expired.
     logs.kill();
     let dead = waiting("shown_elsewhere");
     assert_eq!(dead.len(), 1);

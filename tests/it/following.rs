@@ -1,6 +1,6 @@
 //! Tests `tick --follow`, which steps agents as soon as something arrives or is due.
 //!
-//! A follower may be killed at any moment, and may run beside cron and other followers.
+//! A `tick --follow` (follower) may be killed at any moment, and may run beside cron and others.
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -47,8 +47,8 @@ fn until_turns(sandbox: &Sandbox, agent: &str, turns: usize) {
     });
 }
 
-/// Waits until the follower makes no step. A test may move an agent only then, because a step would
-/// write to the former path.
+/// Waits until `tick --follow` runs no step. A test may move an agent only then, because a step
+/// would write to the former path.
 fn until_no_step(follower: &Beside) {
     let children = format!("/proc/{0}/task/{0}/children", follower.0.id());
     eventually("no step", || fs::read_to_string(&children).unwrap().trim().is_empty().then_some(()));
@@ -361,7 +361,7 @@ fn a_follower_that_could_do_nothing_is_refused() {
         "ada --dry-run",
         "ada --exit-code",
         "",
-        // With a fixed clock, no timer would ever become due.
+        // These arguments are valid, but with the sandbox's fixed clock no timer would ever be due.
         "ada",
     ] {
         sandbox.cmd(words("tick --follow").into_iter().chain(words(args))).exits(2);

@@ -160,10 +160,10 @@ fn without_supervisor() -> Sandbox {
     sandbox
 }
 
-/// Kill of the command of one situation at one system call.
+/// Kill of a command at one system call. Each command belongs to one scenario.
 struct Cut {
     name: &'static str,
-    /// Index of the situation.
+    /// Index of the scenario in the list of all scenarios.
     place: usize,
     args: Vec<String>,
     stdin: &'static str,
@@ -235,16 +235,16 @@ fn told(step: &Value, is_known: impl Fn(&str) -> bool) -> Value {
     json!(told)
 }
 
-/// Predicts the next step with each command, runs the step, and compares.
+/// Asserts that `tick --dry-run`, `explain` and `next-wake` predict the next step. Returns it.
 #[track_caller]
 fn assert_predicted(sandbox: &Sandbox, what: &str) -> Value {
-    // The file lets tasks end that earlier commands have started. It is removed afterwards, so that
-    // a task of this step does not end before the step has decided.
+    // The file `go` lets tasks end that earlier commands have started. The test then removes the
+    // file, so that a task of this step does not end before the step has decided.
     let go = sandbox.project().join("go");
     fs::write(&go, "").unwrap();
     eventually("the end of all processes", || processes(sandbox).is_empty().then_some(()));
     fs::remove_file(&go).unwrap();
-    // All commands see the same time.
+    // Predictions depend on the time, so all commands of this comparison get the same one.
     let now = next_time(sandbox);
     let ask = |words: &[&str]| {
         let ran = sandbox.cmd([&["--json"], words].concat()).env("DORMOUSE_NOW", &now).output();
@@ -326,7 +326,7 @@ fn a_recovery_in_progress_is_foreseen() {
     assert_predicted(&sandbox, "after the recovery");
 }
 
-/// The run of another machine was claimed by a correct clock, or by a clock that is years ahead.
+/// Predictions hold for a run on another machine, also if its clock is years ahead.
 #[test]
 fn a_run_elsewhere_is_foreseen() {
     needs!("strace");
@@ -354,8 +354,8 @@ fn a_run_elsewhere_is_foreseen() {
     }
 }
 
-/// Compares the predictions with the next step while another process works on the agent, so that
-/// the step changes nothing.
+/// Asserts that `tick --dry-run` and `explain` predict the next step, which changes nothing because
+/// another process works on the agent.
 #[track_caller]
 fn assert_predicted_live(sandbox: &Sandbox, what: &str) -> Value {
     let foreseen = sandbox.json(["tick", AGENT, "--dry-run"]);

@@ -21,7 +21,7 @@ fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1")
 }
 
-/// Sandbox with a copy of that state directory, at a time two days later.
+/// Sandbox with a copy of the state directory of version 0.1. The clock begins on 2026-01-02.
 fn old() -> Sandbox {
     let sandbox = Sandbox::empty();
     fs::create_dir(sandbox.store()).unwrap();
@@ -40,7 +40,7 @@ fn column<'a>(lines: &'a [Value], field: &str) -> Vec<&'a str> {
     lines.iter().map(|line| line[field].as_str().unwrap_or_default()).collect()
 }
 
-// The state directory of version 0.1
+// Tests that load a state directory which version 0.1 has written
 
 #[test]
 fn the_old_state_directory_is_never_written_again() {
@@ -171,7 +171,7 @@ fn reading_an_old_state_directory_changes_no_byte() {
     let checked = sandbox.json_lines(["doctor"]);
     // Messages that have waited for long are only a warning.
     assert_eq!(checked.last().unwrap()["findings"], 0, "{checked:?}");
-    // `doctor` takes the lock of each agent, so that no record changes during the check.
+    // `doctor` writes only lock files, because it takes the lock of each agent during the check.
     let changed = changes(&before, &tree(&sandbox.store()));
     assert!(changed.iter().all(|path| path.file_name().unwrap() == "lock"), "{changed:?}");
 }
@@ -205,7 +205,7 @@ fn an_old_state_directory_can_be_used() {
     let recovered = later.iter().filter(|step| step["agent"] == "bob").map(|step| &step["decision"]);
     assert!(recovered.into_iter().any(|decision| decision == "start_recovery"), "{later:#?}");
     let waits = sandbox.json_lines(["wait", "list", "-a", "ada"]);
-    // An answer of the operator, a timer, and an event without a resource have each ended a wait.
+    // The list has no wait that an operator's answer, a timer or an event has ended meanwhile.
     assert_eq!(column(&waits, "kind"), ["task", "external", "system"]);
     let checked = sandbox.json_lines(["doctor"]);
     assert_eq!(checked.last().unwrap()["findings"], 0, "a dead letter is a warning: {checked:?}");
@@ -370,7 +370,7 @@ fn an_outcome_is_checked_before_the_turn_ends() {
     refused.warns("stdin:1:13: $.actions: it has 2 actions, more than limits.max_actions = 1");
 }
 
-// The bytes of new records
+// Tests that new records have the documented bytes
 
 #[test]
 fn records_are_written_as_the_document_has_them() {
@@ -529,7 +529,7 @@ const IDENTITY: &str = r#"{
 }
 "#;
 
-// Fields of a later version
+// Tests of records with fields that a later version has added
 
 fn edit(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut value = json_in(path);
@@ -579,7 +579,7 @@ fn unknown_fields_survive_every_rewrite() {
         for name in names(&agent.join(dir)) {
             let text = fs::read(agent.join(dir).join(&name)).unwrap();
             let record: Value = serde_json::from_slice(&text).unwrap();
-            // This version has just created the messages of the timer and the scheduler.
+            // This version has just created these messages, so they lack the later version's field.
             let is_new = record["kind"] == "system_tick" || record["kind"] == "timer_tick";
             assert!(is_new || record["later"] == later(), "{dir}/{name}: {record}");
             let changed = [&record["failures"], &record["rechecked_at"], &record["last_fired_at"]];
@@ -615,7 +615,7 @@ fn a_record_of_a_later_version_is_refused_and_left_alone() {
     }
 }
 
-// Damage
+// Tests of damaged records
 
 /// Directory and kind of the records that a step must be able to read. Messages are not among them,
 /// because a step quarantines a message that it can't read.
@@ -739,7 +739,7 @@ fn an_unreadable_record_is_reported_and_not_changed() {
     let permissions = fs::metadata(&path).unwrap().permissions();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     if fs::read(&path).is_ok() {
-        // Root can read the file in spite of its mode.
+        // Root can read the file in spite of its mode, so the test can't cause the error.
         return;
     }
     let ran = sandbox.cmd(["tick", "ada", "--json"]).output();

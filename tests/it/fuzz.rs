@@ -41,7 +41,7 @@ const ALIKE: usize = 1;
 /// permissions apply to it.
 const NOBODY: u32 = 61_737;
 
-/// Input that a search mutates.
+/// Kind of input that a fuzz run mutates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Records,
@@ -57,7 +57,7 @@ impl Subject {
     }
 }
 
-/// Length of a search.
+/// Length of a fuzz run.
 #[derive(Debug, Clone, Copy)]
 enum Amount {
     Cases(u64),
@@ -88,7 +88,7 @@ fn amount(usual: u64) -> Amount {
     })
 }
 
-/// Runs the search in worker processes of this test binary. A worker is small, so the memory of a
+/// Runs the cases in worker processes of this test binary. A worker is small, so the memory of a
 /// command can be told from the memory of the worker, and a worker is the parent of the processes
 /// that its commands leave behind.
 fn fuzz(subject: Subject, usual: u64) {
@@ -149,7 +149,7 @@ fn fuzz(subject: Subject, usual: u64) {
     }
 }
 
-/// Creates the directory of a search, in memory if `/dev/shm` exists.
+/// Creates the directory of a fuzz run, in memory if `/dev/shm` exists.
 fn scratch(subject: Subject) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -198,7 +198,7 @@ fn report(subject: Subject, dir: &Path, workers: usize) {
     }
 }
 
-/// Worker process of a search.
+/// Process that runs the cases of a fuzz run.
 pub struct Worker {
     seed: u64,
     root: PathBuf,
@@ -221,7 +221,7 @@ impl Worker {
     }
 }
 
-/// Failed case.
+/// Fuzz case in which a command has broken a rule.
 pub struct Failure {
     told: String,
     /// Text that is equal for failures of one kind.
@@ -229,8 +229,8 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// `what` describes the mutation. The directory must be as it was when the command began; a
-    /// copy of it is kept.
+    /// Describes a failed case, and keeps a copy of the directory, which must be as it was when the
+    /// command began. `what` describes the mutation.
     fn new(
         worker: &mut Worker,
         line: &Line,
@@ -321,7 +321,7 @@ fn a_worker_does_its_part() {
             (None, Amount::Cases(all)) => case < all,
             (None, Amount::For(time)) => began.elapsed() < time,
         };
-        // A parent that is interrupted ends, and the worker then gets another parent.
+        // A worker whose interrupted parent has ended has another parent, and must end too.
         let is_alone = rustix::process::getppid() != parent;
         if !goes_on || is_alone || worker.failures.len() >= FAILURES {
             break;

@@ -52,7 +52,7 @@ fn runs(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.agent("ada").join("runs"))
 }
 
-/// Agent with turns in January, March and June of 2026. The time is in June.
+/// Agent with turns in January, March and June of 2026. The sandbox's clock is in June.
 #[track_caller]
 fn with_a_past(policy: &str) -> Sandbox {
     let sandbox = talking(policy);
@@ -67,7 +67,7 @@ fn with_a_past(policy: &str) -> Sandbox {
     sandbox
 }
 
-/// Returns the output of reading commands about the past, without the events of `gc` and `doctor`.
+/// Returns the output of commands that show history, without the events of `gc` and `doctor`.
 fn told(sandbox: &Sandbox) -> BTreeMap<String, Vec<Value>> {
     let mut told = BTreeMap::new();
     let lines: [&[&str]; 6] = [
@@ -227,7 +227,7 @@ fn a_dry_run_lists_what_gc_drops() {
     assert_eq!(sandbox.run(["gc", "ada"]), "ada  nothing to do\n");
     let event = sandbox.json(["events", "ada", "--kind", "collected"]);
     assert_eq!(event["data"]["dropped"], did["dropped"]);
-    // With the clock set back, new records belong to a month that was dropped.
+    // In March again, a turn writes records of a month whose earlier records `gc` has deleted.
     sandbox.pass(-85 * DAY);
     turn(&sandbox, "march again");
     sandbox.pass(85 * DAY);
@@ -237,7 +237,7 @@ fn a_dry_run_lists_what_gc_drops() {
     doctor_finds_nothing(&sandbox);
 }
 
-/// A message that arrives again is not run again, whether the month of its end is kept or dropped.
+/// A message that arrives again is not run again, even if the archive of its month is deleted.
 #[test]
 fn a_message_that_has_ended_in_a_dropped_month_is_not_run_again() {
     for archive in ["forever", "100d"] {
@@ -277,7 +277,7 @@ fn a_message_that_has_ended_in_a_dropped_month_is_not_run_again() {
     }
 }
 
-/// `gc` keeps a month with a dead letter, or with a run that an open record names.
+/// `gc` keeps the archive of a month with a dead letter, or with a run that an open record names.
 #[test]
 fn a_month_that_is_still_needed_is_kept() {
     let archive = "[retention]\narchive = \"40d\"\n";

@@ -64,7 +64,7 @@ fn copy(template: &Remote) -> Remote {
     Remote { sandbox, dirs }
 }
 
-/// Command in the first clone, with the program of [`GIT`] first in `PATH`.
+/// Command in the first clone whose git call number `at` suffers `harm`, a case of [`GIT`].
 fn with_git<'r>(remote: &'r Remote, words: &[&str], at: usize, harm: &str) -> Cmd<'r> {
     let root = remote.sandbox.root();
     fs::write(root.join("count"), "0").unwrap();
@@ -102,7 +102,7 @@ fn left_locks(remote: &Remote) -> Vec<PathBuf> {
 /// turn that was interrupted may have run again.
 fn go_on(remote: &Remote, what: &str, may_repeat: bool) {
     let must = |holds: bool, ran: &Ran| assert!(holds, "{what}: {ran}\n{}", remote.sandbox.root().display());
-    // While a lock of git is left, `sync` fails and names the path of the lock.
+    // A `sync` that fails because of a leftover lock file of git names this file, with a hint.
     let locks = left_locks(remote);
     if !locks.is_empty() {
         let ran = remote.ran(0, &["--json", "--lock-timeout", "100ms", "sync"]);
@@ -118,7 +118,7 @@ fn go_on(remote: &Remote, what: &str, may_repeat: bool) {
         }
     }
     // The second clone may step the agent only after the first one has pushed its step. In half of
-    // the cases only the second clone steps the agent here.
+    // the cases only the second clone steps the agent.
     let ways: [(usize, &[&str]); 3] =
         [(0, &["tick", "ada", "-q"]), (0, &["sync", "-q"]), (1, &["tick", "ada", "--push", "-q"])];
     for (at, words) in ways.iter().skip(if what.len().is_multiple_of(2) { 0 } else { 2 }) {

@@ -35,7 +35,7 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     let both = remote.enqueue(0, "ada", "for both");
     remote.agree();
-    // The other clone makes more steps, because it does not know of the move yet.
+    // The second clone makes more steps, because it does not know of the move yet.
     for _ in 0..5 {
         remote.run(1, &["tick", "ada", "-q"]);
         remote.run(1, &["-q", "work", "add", "there", "-a", "ada"]);
@@ -53,13 +53,13 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
         assert!(remote.agent(at, "ada").join("quarantine/state.json").exists(), "clone {at}");
         assert!(queued(&remote.agent(at, "ada")).contains(&late), "clone {at}");
         remote.ran(at, &["--json", "doctor"]).exits(0).shows("late_arrival");
-        // Each clone can write the export again, with the same messages.
+        // Either clone must be able to repeat the export, with the same messages.
         remote.run(at, &words);
         let other = elsewhere();
         other.run(["import", file.to_str().unwrap()]);
         assert_eq!(queued(&other.agent("ada")), [&*both], "clone {at}");
     }
-    // The agent moves back to the other clone, after steps in another state directory.
+    // The agent moves back to the second clone, after steps in another state directory.
     let away = elsewhere();
     away.cmd(["import", "-"]).stdin(bytes).output();
     away.run(["tick", "ada", "-q", "--until-idle"]);
@@ -202,7 +202,7 @@ fn the_trigger_of_a_wait_is_revoked_with_the_wait() {
         for at in 0..2 {
             let dir = remote.agent(at, "ada");
             let left = (names(&dir.join("waits")).len(), names(&dir.join("triggers")).len());
-            // One of the triggers is the default trigger of each agent.
+            // The numbers of triggers include the default trigger, which every agent has.
             assert_eq!(left, if further == 0 { (1, 2) } else { (0, 1) }, "{further} {at}");
         }
     }

@@ -93,7 +93,8 @@ fn an_agent_of_a_killed_tick_belongs_to_its_clone_until_the_claim_expires() {
         assert!(steps[0]["next_due_at"].is_string());
     }
     remote.ran(1, &["--json", "recover", "ada"]).fails(4, "ticked_elsewhere");
-    // The clone itself can step the agent at once: it knows that its turn was interrupted.
+    // The next tick of the first clone, which knows that its turn was interrupted, ends its claim
+    // in the remote. The third clone will use a copy of the remote that still has the claim.
     let copy = remote.sandbox.root().join("later");
     fs::create_dir(&copy).unwrap();
     crate::harness::copy_tree(&remote.bare(), &copy);

@@ -101,7 +101,7 @@ fn a_message_from_one_clone_is_run_once_while_another_one_ticks() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     for round in 0..4 {
         let id = remote.enqueue(1, "ada", &format!("round {round}"));
-        // A message with a dedupe key changes `state.json`, as a tick does.
+        // Both clones must change `state.json`: one by a message with a dedupe key, one by a tick.
         remote.run(1, &["-q", "enqueue", "ada", "keyed", "--dedupe-key", &format!("k{round}")]);
         remote.run(0, &["tick", "ada", "--until-idle", "-q"]);
         remote.sync(1);
@@ -308,7 +308,7 @@ fn clones_with_longer_ids_sync() {
     fs::write(settings.join("config"), "[init]\n\tdefaultObjectFormat = sha256\n").unwrap();
     let remote = Remote::of(sandbox, &["ada"], "echo done", 2);
     let head = remote.git(0, &["rev-parse", "HEAD"]);
-    // An older git ignores the setting, so the length is printed and not asserted.
+    // An older git ignores `init.defaultObjectFormat`, so the length is not asserted.
     println!("ids of {} digits", head.trim().len());
     remote.enqueue(1, "ada", "hello");
     remote.sync(1);
@@ -316,7 +316,7 @@ fn clones_with_longer_ids_sync() {
     remote.enqueue(1, "ada", "from here");
     remote.agree();
     assert_eq!(processed(&remote.agent(1, "ada")).len(), 1);
-    // The remote does not have this branch yet.
+    // `sync` must create a branch that the remote does not have yet.
     remote.git(0, &["switch", "--quiet", "-c", "side"]);
     remote.enqueue(0, "ada", "again");
     remote.sync(0);

@@ -22,7 +22,7 @@ fn rights(path: &Path) -> (u32, u32, u32) {
 }
 
 impl Shared {
-    /// Runs a command with `--json` as a member, who names the state directory.
+    /// Runs a command with `--json` as this user, who names the state directory.
     pub fn guest(&self, user: u32, args: &[&str]) -> crate::harness::Ran {
         let state = self.state();
         let named = ["--json", "-C", state.to_str().unwrap()];
@@ -122,7 +122,7 @@ fn a_member_sends_once_under_a_key() {
     }
 }
 
-/// A refused command of a member writes nothing.
+/// A refused command of a member of the group of the state directory writes nothing.
 #[test]
 fn members_can_not_use_what_needs_more_than_the_inbox() {
     let Some(shared) = shared() else { return };
@@ -160,7 +160,7 @@ fn members_can_not_use_what_needs_more_than_the_inbox() {
         );
         batch.exits(4).warns("line 2 of the batch").warns("nothing was admitted");
     }
-    // Commands that read records of the agent fail because the member has no permission.
+    // Group members may not read records of the agent, so commands that read these must fail.
     for args in [
         &["ask", "a", "x"][..],
         &["tick", "a"],
@@ -287,7 +287,7 @@ fn a_member_may_be_killed_at_every_call() {
                 cuts += usize::from(!is_over);
                 let staged = shared.inbox_names().iter().filter(|name| name.starts_with(".new-")).count();
                 left_something += staged;
-                // Reading commands ignore the incomplete file.
+                // Reading commands must ignore a message file that the kill left incomplete.
                 shared.dormouse(OWNER, &["queue", "list", "-a", "a"]).exits(0);
                 shared.owner(&["wake", "a", "--reason", "look"]);
                 shared.dormouse(OWNER, &["--json", "tick", "a", "--until-idle"]).exits(0);
@@ -350,7 +350,7 @@ fn initialised() -> Option<Shared> {
     Some(shared)
 }
 
-/// `doctor` reports permissions that differ from the setting, and `--repair` sets exactly these.
+/// `doctor` reports permissions that differ from `sharing.group`, and `--repair` corrects them.
 #[test]
 fn doctor_grants_and_revokes_permissions() {
     let Some(shared) = initialised() else { return };
@@ -392,7 +392,7 @@ fn doctor_grants_and_revokes_permissions() {
     check_shared();
     assert_eq!(rights(&state.join("agents/a/agent.toml")).0, 0o600, "the group can read the policy");
     assert_eq!(rights(&state.join("agents/a/runs")).0, 0o700);
-    // The group has write permission for another directory, and another group for the inbox.
+    // The group may write to a directory other than the inbox, and another group to the inbox.
     chown(state.join("agents/a/work"), None, Some(GROUP)).unwrap();
     mode(&state.join("agents/a/work"), 0o770);
     chown(state.join("agents/a/inbox"), None, Some(STRANGER)).unwrap();
@@ -403,7 +403,7 @@ fn doctor_grants_and_revokes_permissions() {
     shared.dormouse(OWNER, &["doctor"]).exits(6);
     shared.findings(OWNER, true);
     check_shared();
-    // Without the setting, `doctor --repair` revokes all permissions of the group.
+    // Without the table `[sharing]`, `doctor --repair` revokes all permissions of the group.
     fs::write(state.join("dormouse.toml"), config.split("\n[sharing]").next().unwrap()).unwrap();
     assert!(!shared.findings(OWNER, false).is_empty());
     shared.findings(OWNER, true);
@@ -468,7 +468,7 @@ fn a_group_that_does_not_exist_or_lacks_the_owner_is_reported() {
             assert!(failure(&ran)["hint"].is_string(), "{ran}");
         }
         shared.dormouse(OWNER, &["doctor"]).exits(0).shows(word);
-        // The owner can still use existing agents: the directory may be a clone on another machine.
+        // A git clone may be on a machine without the group, so existing agents must still work.
         shared.owner(&["enqueue", "a", "x"]);
         shared.owner(&["tick", "a", "--until-idle"]);
     }
@@ -502,12 +502,12 @@ fn root_may_be_the_owner() {
     assert_is_senders(&found);
     assert_eq!(found["settlement"]["status"], "processed");
     assert_eq!(shared.inbox_names(), Vec::<String>::new());
-    // Here the usual owner is only a member of the group.
+    // With root as the owner, the user `OWNER` is an ordinary member of the group.
     shared.enqueue(OWNER, &["x"]);
 }
 
-/// `doctor` reports a member's directory in the inbox as one finding, whatever is in it, and moves
-/// it away.
+/// `doctor` reports a member's directory in the inbox as one finding, whatever the directory
+/// contains, and `--repair` moves it away.
 #[test]
 fn a_deep_directory_of_a_member_is_one_finding_and_can_be_repaired() {
     let Some(shared) = shared() else { return };
@@ -517,7 +517,7 @@ fn a_deep_directory_of_a_member_is_one_finding_and_can_be_repaired() {
     assert_eq!(shared.findings(OWNER, false), found);
     assert_eq!(shared.findings(OWNER, true), found);
     assert_eq!(shared.findings(OWNER, false), []);
-    // A step also moves such a directory to a place that only the owner can enter.
+    // A step, like `doctor --repair`, must move such a directory to where only the owner can enter.
     shared.shell(SENDER, deep).exits(0);
     shared.dormouse(OWNER, &["tick", "a"]);
     let kinds: Vec<String> = shared.findings(OWNER, false).into_iter().map(|(kind, _)| kind).collect();

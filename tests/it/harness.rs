@@ -190,7 +190,7 @@ impl Sandbox {
         self
     }
 
-    /// Ends the effect of [`Sandbox::inside`].
+    /// Makes commands run outside of a turn again, after a call of [`Sandbox::inside`].
     pub fn leave(&self) {
         self.env.lock().unwrap().clear();
     }
@@ -273,9 +273,9 @@ impl Sandbox {
         self
     }
 
-    /// Returns a copy of all files in another directory, with the same time of the sandbox. For the
-    /// program the copy is the original state directory and no clone: records that name the place
-    /// of the original name the place of the copy, so that its runs and tasks count as local.
+    /// Returns a copy of all files in another directory, with the same clock. Records name their
+    /// state directory by device and inode; those of the copy name the copy. So the program does
+    /// not take the copy for a clone, and its runs and tasks count as local.
     pub fn copy(&self) -> Sandbox {
         self.is_template.store(true, Ordering::Relaxed);
         let mut copy = Sandbox::in_dir(self.root().parent().unwrap());
@@ -302,7 +302,7 @@ impl Sandbox {
         let number = (u64::from(std::process::id()) << 24) + COPIES.fetch_add(1, Ordering::Relaxed);
         let fresh = format!("{}{:012x}", &run[..run.len() - 12], number & 0xffff_ffff_ffff);
         edit_file(&self.agent(agent).join("state.json"), |text| text.replace(run, &fresh));
-        // All transactions of the journal are applied, but a step would write their old id again.
+        // All of the journal is applied already; a step that repeats it would write the old run id.
         fs::write(self.agent(agent).join("journal.jsonl"), "").unwrap();
         let dir = self.agent(agent).join("runs");
         if dir.join(run).exists() {
@@ -534,7 +534,7 @@ impl<'s> Cmd<'s> {
         // otherwise wait for a reader.
         let stdin = std::mem::take(&mut self.stdin);
         let output = thread::scope(|scope| {
-            // A command that reads nothing closes the pipe.
+            // The write fails if the command does not read its input, so its result is ignored.
             scope.spawn(move || pipe.write_all(&stdin));
             child.wait_with_output().unwrap()
         });
@@ -543,13 +543,13 @@ impl<'s> Cmd<'s> {
         ran
     }
 
-    /// Runs the command and compares its answer, with this standard output.
+    /// Runs the command, and compares its answer with the expected one, which has this stdout.
     #[track_caller]
     pub fn prints(self, text: &str) -> Ran {
         self.stdout(text).check()
     }
 
-    /// Runs the command and compares its answer, with this standard error.
+    /// Runs the command, and compares its answer with the expected one, which has this stderr.
     #[track_caller]
     pub fn complains(self, text: &str) -> Ran {
         self.stderr(text).check()
@@ -564,8 +564,8 @@ impl<'s> Cmd<'s> {
         ran
     }
 
-    /// Runs a command with the argument `--json`, and compares the exit status and the kind of the
-    /// failure.
+    /// Runs a command whose words contain `--json`, and compares the exit status and the kind of
+    /// the failure.
     #[track_caller]
     pub fn fails(self, status: i32, kind: &str) -> Ran {
         self.exits(status).fails(status, kind)
@@ -662,7 +662,7 @@ pub fn place_of(store: &Path) -> String {
     format!("{}:{}", found.dev(), found.ino())
 }
 
-/// Replaces the place in all records of a state directory that name it.
+/// Replaces device and inode of a state directory in all of its records.
 fn replace_place(store: &Path, from: &str, to: &str) {
     let Ok(agents) = fs::read_dir(store.join("agents")) else { return };
     for agent in agents.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {

@@ -28,7 +28,7 @@ impl Held {
         Held::inside(sandbox, &[], args, stdin, call)
     }
 
-    /// Stops a command at a call, with additional variables (`NAME=VALUE`), as inside a turn.
+    /// Stops a command at a system call. `variables` (`NAME=VALUE`) can make it one of a turn.
     pub fn inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str, call: &Call) -> Held {
         let file = |name: &str| -> PathBuf { sandbox.root().join(name) };
         let (trace, inject) = (

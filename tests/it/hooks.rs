@@ -124,7 +124,7 @@ fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
     let message = say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     let base = format!("place blue ada {}", sandbox.store().display());
-    // After the settlement of a run, its hook does not act for the run any more.
+    // Hooks before the claim and after the settlement have no run in their environment.
     let outside = format!("{base} none none");
     let inside = format!("{base} {run} {message}");
     assert_eq!(noted(&sandbox), [&outside, &inside, &inside, &outside].map(String::as_str));
@@ -272,7 +272,7 @@ fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
     assert_eq!(field(&sandbox, "execution.reason"), "still broken");
     let told = &inputs(&sandbox)[0];
     assert_includes(told, json!({ "from": "recovering", "to": "failed", "success": false }));
-    // The next recovery begins only after a backoff, and costs the message no attempt.
+    // Until the backoff ends, no step tries the recovery again; the message keeps its attempts.
     sandbox.run(["tick", "ada", "--until-idle", "-q"]);
     assert_eq!(noted(&sandbox).len(), 1);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
@@ -383,8 +383,8 @@ fn a_signal_to_the_tick_ends_its_hook_and_starts_no_turn() {
     assert_eq!(sandbox.json(["queue", "show", &message])["attempt"], 1);
 }
 
-/// A turn that delegates starts a child agent. The hooks of the parent run for each transition all
-/// the same.
+/// A turn that delegates starts a child agent. The hooks of the parent must still run for each
+/// transition.
 #[test]
 fn a_turn_that_delegates_runs_all_hooks() {
     let action = r#"{"do":"task.start","delegate":"eve","text":"dig"}"#;

@@ -133,8 +133,8 @@ fn no_command_follows_a_link_in_place_of_a_file() {
         for args in COMMANDS {
             let ran = sandbox.cmd(args.iter().copied()).output();
             assert_eq!(picture(&sandbox.root().join("treasure")), before, "{place}: {args:?}: {ran}");
-            // Not all commands open the linked directory: `create` adds another agent beside the
-            // link.
+            // Some commands don't fail with 6, because they do not open the linked directory:
+            // `create` makes another agent beside the link.
             let is_beside =
                 args[0] == "create" && place != "agents" || ["list", "tick", "next-wake"].contains(&args[0]);
             assert!(ran.code() == 6 || is_beside || args[0] == "doctor", "{place}: {args:?}: {ran}");
@@ -319,7 +319,7 @@ fn as_user(sandbox: &Sandbox, args: &[&str]) -> Option<crate::harness::Ran> {
 
 const USER: u32 = 54321;
 
-/// Sets the modes of a git checkout with umask 022.
+/// Sets the modes that git with umask 022 gives to the files of a checkout.
 fn open_to_all(sandbox: &Sandbox) {
     for entry in walkdir::WalkDir::new(sandbox.store()) {
         let entry = entry.unwrap();
@@ -344,7 +344,7 @@ fn a_state_directory_that_was_only_found_must_belong_to_the_user() {
     as_user(&sandbox, &["list", "--json"]).unwrap().shows("\"kind\":\"not_trusted\"");
     give(&sandbox.store(), USER);
     as_user(&sandbox, &["list"]).unwrap().exits(0);
-    // Root must not use a directory of another user that was only found either.
+    // Root is refused, too, if the directory of another user is not named by `--dir`.
     sandbox.cmd(["list"]).exits(4);
     sandbox.run(["list", "--dir", "."]);
     for (path, mode) in

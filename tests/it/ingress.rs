@@ -23,7 +23,7 @@ use sha2::Sha256;
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{edit_file, names, started, words};
 
-/// Moment of a delivery that comes by CGI: the start of every sandbox.
+/// Time of a CGI delivery, which is the initial time of each sandbox's clock.
 const NOW: &str = "2026-01-02T03:04:05Z";
 
 /// Path of a trigger, its id, and the secret that deliveries to the path are sent with.
@@ -39,7 +39,7 @@ pub fn hook(sandbox: &Sandbox, flags: &[&str]) -> Hook {
     Hook::of(&made, made["trigger_secret"].as_str().unwrap())
 }
 
-/// Returns one request for each kind of wrong capability, with a description.
+/// Returns requests with every kind of wrong path, secret or signature, each with a description.
 fn wrong_capabilities(sandbox: &Sandbox) -> Vec<(&'static str, String)> {
     sandbox.run(["create", "bob", "--", "true"]);
     let good = hook(sandbox, &[]);
@@ -446,7 +446,7 @@ fn a_cgi_server_passes_the_request_in_the_environment() {
         assert!(refs.contains(one), "{refs}");
     }
     assert_eq!(cgi(&sandbox, &said, "{\"a\": 1}").body["duplicate"], true);
-    // No header gets into the environment of a turn.
+    // No header of the HTTP request may get into the environment of the turn.
     sandbox.run(["tick", "ada"]);
     let env = fs::read_to_string(sandbox.home().join("env")).unwrap();
     assert!(!env.contains("HTTP_") && !env.contains(&hook.secret), "{env}");
@@ -491,7 +491,7 @@ fn too_many_deliveries_wait_a_minute() {
     assert_eq!(refused.status, 429);
     let pause = refused.head.lines().find_map(|line| line.strip_prefix("Retry-After: ")).unwrap();
     assert!((1..=60).contains(&pause.parse::<u32>().unwrap()), "{refused:?}");
-    // The limit does not apply to another trigger, nor change the answer to a wrong secret.
+    // The limit counts each trigger alone, and does not change the answer to a wrong secret.
     assert_eq!(exchange(&sandbox, other.json("{}"), false).status, 202);
     assert_eq!(exchange(&sandbox, Hook::at(&one.path, "x").json("{}"), false).status, 401);
     sandbox.pass(60);

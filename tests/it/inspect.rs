@@ -534,7 +534,7 @@ fn a_follower_leaves_out_no_event_that_comes_with_others() {
     let first = events.next().unwrap().0;
     let newest = sandbox.json_lines(["events", "ada"]).len() as u64;
     assert_eq!(first, newest, "`--limit 1` shows the newest event first");
-    // Each of the two commands writes several events at once.
+    // `stop` and `start` each write several events at once, and the follower must print them all.
     sandbox.run(["stop", "ada"]);
     sandbox.run(["start", "ada"]);
     let mut seen = Vec::new();

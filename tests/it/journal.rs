@@ -10,11 +10,11 @@ use crate::harness::{Sandbox, copy_tree};
 use crate::setup::{edit_file, git, has_journal, make_repository, names, record, say, started, step, texts};
 use crate::strace::{self, Call, Harm};
 
-/// Mark of a journal line that is not applied.
+/// Field `applied` of a journal line that no command has applied yet.
 pub const NO_MARK: &str = "--------------------------------";
 const BOOT: &str = ",\"boot\":\"";
 
-/// Returns a line of a journal, as the program writes it.
+/// Returns a journal line as the program writes it. `mark`: value of the field `applied`.
 pub fn line(entry: &Value, boot: &str, mark: &str) -> String {
     let entry = entry.to_string();
     let body = &entry[1..entry.len() - 1];
@@ -37,7 +37,7 @@ pub fn of_another_boot(bytes: &[u8]) -> Vec<u8> {
 
 /// Writes a journal that is newer than the files that it changes.
 pub fn write(path: &Path, bytes: &[u8]) {
-    // The clock of a file system has steps of a few milliseconds.
+    // File times have steps of a few milliseconds, so an immediate write may have an equal time.
     std::thread::sleep(std::time::Duration::from_millis(8));
     fs::write(path, bytes).unwrap();
 }
@@ -147,8 +147,8 @@ fn a_long_journal_is_emptied() {
     assert!(counts[1..].contains(&0) && counts.iter().all(|count| *count < 20), "{counts:?}");
 }
 
-/// After a power cut the disk has lost every change of the applied transactions, and still has the
-/// message.
+/// A power cut has undone on the disk all changes of the applied transactions, so the processed
+/// message is in the inbox again.
 #[test]
 fn what_the_disk_has_lost_is_applied_again_after_a_boot() {
     let sandbox = idle();
@@ -159,7 +159,7 @@ fn what_the_disk_has_lost_is_applied_again_after_a_boot() {
     let before = ledger(&sandbox);
     put_back(&sandbox, &kept);
     boot_again(&sandbox);
-    // Readers see the changes of the journal before they are applied.
+    // Readers see the changes in the journal before a command has applied them.
     assert_eq!(ledger(&sandbox), before);
     assert_eq!(objectives(&sandbox), ["one"]);
     assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed");
@@ -198,7 +198,7 @@ fn records_that_were_put_back_stay_so_within_a_boot() {
     add(&sandbox, "three");
     put_back(&sandbox, &kept);
     assert_eq!(objectives(&sandbox), ["one"]);
-    // The next transaction replaces the lines of the lost changes.
+    // The next transaction drops the journal lines of the changes that the restored records lack.
     add(&sandbox, "four");
     assert_eq!(lines(&sandbox).len(), 1);
     boot_again(&sandbox);
@@ -274,7 +274,7 @@ fn half_a_line_was_never_committed() {
     let whole = fs::read(path(&sandbox)).unwrap();
     let mut zeros = whole.clone();
     zeros.extend([0; 700]);
-    // The middle of a line that was not synced may be missing. Such a line has no mark.
+    // A power cut may zero the middle of a line that was not synced, and so not marked as applied.
     let mut hole = [whole.clone(), whole.clone()].concat();
     hole[whole.len() + 100..whole.len() + 612].fill(0);
     let mark = hole.len() - 35..hole.len() - 3;
@@ -349,7 +349,7 @@ fn a_full_disk_stops_a_claim_and_no_settlement() {
     assert_eq!(harmed.ran.code(), 1, "{}", harmed.ran);
     assert!(harmed.ran.stderr.contains("journal.jsonl"), "{}", harmed.ran);
     assert!(!sandbox.home().join("turns").exists() && !has_journal(&sandbox.agent("ada")));
-    // Many file systems have no `fallocate`.
+    // A claim must also succeed on a file system without `fallocate`, where no space is reserved.
     let harmed =
         strace::harm(&template, &["tick", "ada"], "", allocations[0], Harm::ErrorsFrom("EOPNOTSUPP"));
     assert_eq!(harmed.ran.code(), 0, "{}", harmed.ran);
@@ -372,7 +372,7 @@ fn a_journal_that_git_tracks_is_not_applied() {
     let before = add(&sandbox, "one");
     make_repository(&sandbox);
     git(&sandbox, &["add", "--force", ".dormouse/agents/ada/journal.jsonl"]);
-    // Before a restart of the machine, the journal has nothing to apply.
+    // The command succeeds: before a restart of the machine, the journal has nothing to apply.
     add(&sandbox, "two");
     boot_again(&sandbox);
     let ran = sandbox.cmd(["work", "complete", &before, "--result", "x"]).exits(0);
@@ -381,8 +381,8 @@ fn a_journal_that_git_tracks_is_not_applied() {
     sandbox.run(["doctor"]);
 }
 
-/// A hostile journal is applied only within bounds, on this machine, and if a transaction can
-/// contain it.
+/// A journal is refused if it is too long or names a file that no transaction may write, and is not
+/// applied if another machine has written it.
 #[test]
 fn a_hostile_journal_costs_little_and_changes_nothing() {
     let template = idle();
@@ -442,7 +442,7 @@ fn a_missing_journal_is_made_and_its_name_is_durable() {
     assert!(fs::read_to_string(&ignored).unwrap().contains("agents/*/journal.jsonl\n"));
 }
 
-/// The fixture is a state directory after a power cut: its files have two of four transactions.
+/// The fixture is a state directory after a power cut: its files lack two of four transactions.
 #[test]
 fn a_state_directory_with_a_journal_loads_for_ever() {
     let sandbox = Sandbox::empty();

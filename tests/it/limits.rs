@@ -124,7 +124,7 @@ fn dropped_files_beyond_the_limit_stay_for_the_next_steps() {
         assert_eq!(foreseen["decision"], stepped["decision"]);
         assert_eq!(sandbox.json(["get", "a"])["queue"]["dropped_files"], left, "{stepped}");
     }
-    // A stopped agent takes in no files; after `start` it does.
+    // Files that are dropped before a stop become messages, which get their turns after `start`.
     drop_files(&sandbox, (7..14).map(|number| format!("{number}.json")));
     sandbox.run(["stop", "a"]);
     sandbox.run(["tick", "a"]);
@@ -135,8 +135,8 @@ fn dropped_files_beyond_the_limit_stay_for_the_next_steps() {
     sandbox.run(["doctor"]);
 }
 
-/// A step that has rejected `max_drops_per_step` files takes in more of them until one is a
-/// message.
+/// A step that has rejected `max_drops_per_step` files in the inbox takes in further files until
+/// one is a message.
 #[test]
 fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
     let sandbox = sandbox("true");
@@ -149,8 +149,8 @@ fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
     assert_eq!(sandbox.json(["tick", "a"])["decision"], "sleep");
 }
 
-/// A step drops a file with a dedupe key that an earlier message had, and `--dry-run` predicts
-/// that.
+/// A step drops the message of a file in the inbox if an earlier message had the same dedupe key,
+/// and `tick --dry-run` predicts the decision.
 #[test]
 fn a_dropped_copy_is_foreseen_as_one() {
     let sandbox = sandbox("true");
@@ -172,8 +172,8 @@ fn an_outcome_has_as_many_actions_as_its_limit_says() {
     let reason = "$.actions: it has 1034 actions, more than limits.max_actions = 1000";
     sandbox.cmd(["--json", "tick", "a"]).assert().code(7).stdout(contains(reason));
     assert_eq!(fs::read_dir(sandbox.agent("a").join("work")).unwrap().count(), 0);
-    // The turn has exited with status 0, so it does not run again by itself. A second message has
-    // the same outcome, within a higher limit; its actions need few open files.
+    // The first message is not retried, because its turn exited with status 0. The turn of the
+    // second one has the same actions, and a higher limit permits them, also with few open files.
     set(&sandbox, "max_actions = 1034\nmax_open_work = 2000");
     sandbox.run(["enqueue", "a", "again"]);
     sandbox.pass(60);
@@ -329,7 +329,7 @@ fn jobs_wait_for_room_where_not_all_can_be_started() {
         crowded.cmd(50, &["start", name]).exits(0);
     }
     crowded.cmd(1, &["tick", "--all", "--jobs", "4"]).assert().code(1).stderr(contains("can't run"));
-    // With room for one job, each job starts after the end of the job before.
+    // With room for one child process, each job starts after the end of the job before.
     let ran = crowded.cmd(2, &["tick", "--all", "--jobs", "4"]).exits(0);
     assert_eq!(ran.stdout.lines().count(), 4, "{ran}");
 }
@@ -438,7 +438,7 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
     sandbox.run(["tick", "a"]);
     let said: Vec<Value> = messages(&sandbox, "b").iter().map(json_in).collect();
     assert_eq!(said.len(), 20);
-    // Of 20 messages `b` has processed 5, 5 have not arrived, and 10 are still in the inbox.
+    // `b` has processed 5 of 20 messages; 5 have not arrived, and 10 are still in the inbox.
     for _ in 0..5 {
         sandbox.run(["tick", "b"]);
     }
@@ -466,12 +466,12 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
 #[test]
 fn what_could_not_be_read_again_is_refused() {
     let sandbox = sandbox(RUNS_HOME);
-    // JSON writes the byte 1 as six bytes: `\u0001`.
+    // JSON writes the byte 1 as six bytes, `\u0001`, so a body of 2 MiB exceeds `max_record`.
     set(&sandbox, "max_message = \"64 MiB\"\nmax_outcome = \"8 MiB\"");
     let refused = sandbox.cmd(["enqueue", "a", "-"]).stdin(vec![1; 2 << 20]).exits(4);
     refused.reports("more than max_record = 8 MiB");
     assert!(messages(&sandbox, "a").is_empty());
-    // The same limit holds for a work item that two outcomes make larger.
+    // `max_record` also limits a work item that the outcomes of two turns make larger.
     let item = sandbox.run(["work", "add", "one", "--agent", "a"]).trim().to_owned();
     let text = "\\u0001".repeat(1_300_000);
     fs::write(sandbox.home().join("turn"), "cp \"$HOME/outcome\" \"$DORMOUSE_OUTCOME\"").unwrap();

@@ -56,7 +56,7 @@ fn what_only_looks_runs_nothing_and_changes_nothing() {
         assert_eq!(changed, Vec::<PathBuf>::new(), "{args:?}");
     }
     assert!(!sandbox.project().join("hooked").exists());
-    // The steps show that there was work to do.
+    // The next steps run hooks and a turn, so the reading commands above could have run them, too.
     for _ in 0..3 {
         sandbox.cmd(["tick", "--all", "--until-idle"]).output();
         sandbox.pass(60);

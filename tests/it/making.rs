@@ -99,7 +99,7 @@ fn a_profile_that_does_not_exist_is_an_error() {
         .complains("dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n");
     sandbox.run(["create", "ada", "--profile", "fast", "--", "true"]);
     sandbox.run(["start", "ada"]);
-    // Every command that reads the policy fails after the user has removed the profile.
+    // The agent's policy uses the profile `fast`, which the user now removes from dormouse.toml.
     let path = sandbox.store().join("dormouse.toml");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replace("[profiles.fast]\n", "")).unwrap();

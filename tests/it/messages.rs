@@ -16,7 +16,7 @@ use crate::setup::{
 /// Turn that runs until the file `go` exists.
 const WAIT_FOR_GO: &str = "touch running; while [ ! -e go ]; do sleep 0.02; done";
 
-/// Returns the texts of the queued messages, in order.
+/// Returns the texts of the queued messages, in the order of the queue.
 fn queued(sandbox: &Sandbox) -> Vec<String> {
     sandbox
         .json_lines(["queue", "list", "-a", "ada", "--limit", "0"])
@@ -399,7 +399,7 @@ fn a_message_that_is_queued_for_longer_than_the_window_is_no_copy_of_a_later_one
     let second = enqueue_once(&sandbox, "two", "k");
     assert_eq!(second["duplicate"], false);
     assert_eq!(decisions(&sandbox), [TURN_COMPLETED, TURN_COMPLETED, SLEEP]);
-    // The key still belongs to the second message after the first one has ended.
+    // The dedupe key still belongs to the second message after the first message has ended.
     sandbox.pass(3000);
     let again = enqueue_once(&sandbox, "two", "k");
     assert_includes(&again, json!({ "duplicate": true, "message_id": second["message_id"] }));
@@ -528,7 +528,7 @@ fn a_control_message_is_reduced_and_the_next_turn_finds_it() {
     assert_includes(&reduced, json!({ "model_reentry": false, "message_id": control }));
     assert_eq!(message(&sandbox, &control)["status"], "processed");
     let dropped = say(&sandbox, "never mind");
-    // A dropped message is not a reduced one, not even if `reduced` is the operator's reason.
+    // A dropped message does not count as processed without a turn, even with the reason `reduced`.
     sandbox.run(["queue", "drop", &dropped, "--reason", "reduced"]);
     step_on(&sandbox, "go");
     let context = || -> Value { json_in(sandbox.project().join("context")) };

@@ -91,7 +91,7 @@ fn counters_survive_gc_and_export() {
     sandbox.pass(400 * 24 * 3600);
     sandbox.run(["gc", "--keep", "0s"]);
     assert_eq!(counters(&sandbox), before);
-    // An exported agent takes its counters along.
+    // An exported agent keeps its counters.
     sandbox.run(["export", "ada", "-o", "stream"]);
     let other = Sandbox::new();
     fs::copy(sandbox.project().join("stream"), other.project().join("stream")).unwrap();
@@ -115,8 +115,8 @@ fn a_file_is_written_to_a_temporary_file_and_renamed() {
     assert_eq!(names(&sandbox.project()), [".dormouse", "dormouse.prom"], "no temporary file is left");
     let calls = strace::calls(&sandbox, &["metrics", "-o", "dormouse.prom"]);
     assert!(calls.keys().any(|name| name.starts_with("rename")), "{calls:?}");
-    // If the file can't be written, the command fails, and puts nothing into a directory of that
-    // name.
+    // The command must fail if the file's directory is missing, or if the path is a directory, in
+    // which it must create no file.
     sandbox.cmd(["metrics", "-o", "missing/dormouse.prom"]).exits(1);
     fs::create_dir(sandbox.project().join("dir")).unwrap();
     sandbox.cmd(["metrics", "-o", "dir"]).exits(1);

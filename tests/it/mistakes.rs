@@ -11,9 +11,9 @@ use crate::harness::{Cmd, Sandbox, dormouse, each_in_parallel};
 use crate::setup::{changes, started, tree};
 use crate::sharing::{OWNER, STRANGER, mode, unshared};
 
-/// A mistake and its answer.
+/// Wrong command of a user, and the answer of the program.
 struct Mistake {
-    /// Shell script that prepares the state directory. `$IT` is the last line that it prints.
+    /// Shell script that prepares the state directory. `$IT` is the last line of its output.
     before: &'static str,
     /// The command as a user writes it in a shell.
     line: &'static str,
@@ -65,7 +65,7 @@ fn make(mistake: &Mistake, template: &Sandbox) -> Option<String> {
         let files = tree(&sandbox.project());
         let ran = shell(&sandbox, flag, line).env("IT", it).output();
         let mut changed = changes(&files, &tree(&sandbox.project()));
-        // A lock names its last holder.
+        // A lock file changes, because it names its last holder.
         changed.retain(|path| !path.ends_with("lock") && !path.ends_with("run.lock"));
         let said = match flag {
             "" => format!("{}{}", ran.stdout, ran.stderr),
@@ -263,7 +263,7 @@ const MISTAKES: &[Mistake] = &[
     wrong("dormouse queue list ada -a bob", 2, "name the agent once"),
     wrong("dormouse list --jsno", 2, "--json"),
     wrong("dormouse schema massage", 2, "message"),
-    // Errors in files of a user or a program
+    // Errors in files that a user or another program has written
     after(WRONG_KEY, "dormouse tick ada", 6, "`dormouse edit ada`"),
     after(WRONG_KEY, "dormouse doctor", 6, "correct it with `dormouse edit ada`"),
     after(WRONG_KEY, "dormouse clone ada bob", 6, "`dormouse edit ada`"),
@@ -347,7 +347,7 @@ const MISTAKES: &[Mistake] = &[
     wrong("dormouse service docker", 2, "systemd, cron, launchd"),
 ];
 
-/// Turn commands that can't start. The first command warns, and the next one fails the turn.
+/// Scripts that prepare a broken turn command, and the message of `create`, `start` and `tick`.
 const SCRIPTS: &[(&str, &str)] = &[
     ("printf '#!/bin/sh\\n' > turn.sh", "./turn.sh is not executable: `chmod +x ./turn.sh`"),
     (
@@ -406,7 +406,7 @@ fn a_command_of_the_wrong_user_is_answered_with_the_right_user() {
             let said = if flag.is_some() { words_of_json(&ran.stdout) } else { ran.stderr.clone() };
             assert!(ran.code() == status && said.contains(cure), "{line:?} lacks `{cure}`: {ran}");
             let mut changed = changes(&before, &tree(&shared.state()));
-            // `enqueue` gives its owner the right to write into this directory of temporary files.
+            // `enqueue` makes the directory of temporary files writable, which is no fault.
             changed.retain(|path| !path.ends_with("tmp"));
             assert_eq!(changed, [""; 0].map(Path::new), "{line:?}");
         }

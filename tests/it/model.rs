@@ -39,9 +39,9 @@ pub enum Act {
 pub struct Turn {
     /// Commands that the turn calls.
     commands: Vec<Command>,
-    /// Actions in its outcome file.
+    /// Actions in the outcome file of the turn.
     actions: Vec<Command>,
-    /// Number of tokens in its outcome file.
+    /// Number of tokens in the outcome file of the turn.
     tokens: u64,
     end: End,
 }

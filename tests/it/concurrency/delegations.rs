@@ -30,7 +30,7 @@ impl Starting {
         Starting { sandbox, commands: vec![command], task }
     }
 
-    /// Lets the hook and the commands end, and checks the task and the child's queue.
+    /// Lets the startup hook and all commands end. Checks the task and the child's queue.
     fn ends_with(self, status: &str, messages: usize) -> Sandbox {
         fs::write(self.sandbox.home().join("go"), "").unwrap();
         for command in self.commands {

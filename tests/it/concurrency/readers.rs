@@ -19,11 +19,11 @@ fn a_reader_finds_a_transaction_whole_that_is_not_applied() {
     let before = sandbox.run(READ.iter().copied());
     let reads = record(&sandbox, READ, "").calls;
     let writes = record(&sandbox.copy(), WRITE, "").calls;
-    // The reader is stopped after it has opened the ledger and before it reads it.
+    // The test stops the reader between opening the event ledger and reading it.
     let reader = Held::at(&sandbox, READ, "", call(&reads, "open", "/ledger/2"));
     let ledger = only_file(&sandbox, "ledger");
     harm(&sandbox, WRITE, "", call(&writes, "rename", "/state.json\""), Harm::Kill);
-    // A reader during a write may see only the first pages of the write.
+    // The test cuts the ledger, as a reader may see only the first part of a concurrent write.
     let text = fs::read(&ledger).unwrap();
     fs::write(&ledger, &text[..text.len() - 10]).unwrap();
     let ran = reader.go_on().exits(0);
@@ -46,7 +46,7 @@ fn no_command_writes_while_a_tick_reads_the_context_of_its_turn() {
     sandbox.run(["enqueue", AGENT, "hello"]);
     let other = sandbox.run(["enqueue", AGENT, "never mind"]).trim().to_owned();
     let steps = record(&sandbox.copy(), TICK, "").calls;
-    // The tick reads the reduced messages after the commit of the claim and before the turn begins.
+    // The tick reads settled messages from the archive before it writes the turn's context file.
     let begins = steps.iter().position(|call| call.rest.contains("/context.json\"")).unwrap();
     let read = steps[..begins].iter().rfind(|call| call.rest.contains("/message.jsonl\", {flags=O_RDONLY"));
     let tick = Held::at(&sandbox, TICK, "", read.unwrap());
@@ -64,7 +64,7 @@ fn a_reader_finds_all_messages_while_a_step_moves_them_into_directories() {
     const MESSAGES: usize = 1100;
     const LIST: &[&str] = &["queue", "list", "-a", AGENT, "--limit", "0"];
     const TICK: &[&str] = &["tick", AGENT];
-    // Two batches are files of the inbox itself, one large batch is a bucket.
+    // Two small batches become files of the inbox, one large batch becomes a subdirectory.
     let templates = [MESSAGES / 2, MESSAGES].map(|at_once| {
         let template = agent("true", "");
         template.run(["tick", AGENT]);
@@ -82,9 +82,9 @@ fn a_reader_finds_all_messages_while_a_step_moves_them_into_directories() {
         let is_move = |call: &Call| call.rest.contains("/inbox") && ["rename", "rmdir"].contains(&call.act());
         let moves: Vec<Call> = files.into_iter().filter(is_move).collect();
         let is_of_inbox = |call: &Call| call.act() == "open" && call.rest.contains("/inbox");
-        // The reader is stopped before or between lists of the inbox, or while it reads messages.
+        // The test stops the reader when it opens the inbox, a subdirectory or a message.
         for call in reads.into_iter().filter(is_of_inbox).take(6) {
-            // The tick is killed after the exchange, in the middle or near the end of the moves.
+            // The tick is killed early, midway or late while it rearranges the inbox.
             let until = [1, 4, moves.len() / 2, moves.len() - 20].map(|until| moves[until].clone());
             cases.extend(until.map(|until| (template, call.clone(), until)));
         }

@@ -30,9 +30,9 @@ const AUDIT: &str = "
     CREATE TRIGGER given_again AFTER UPDATE ON @.lease FOR EACH ROW WHEN (OLD.fence <> NEW.fence)
       EXECUTE FUNCTION @_audit.note();";
 
-/// Shell script that runs beside a fleet. When the test process has ended in any way, the pipe on
-/// stdin ends. Then the script kills all remaining processes of the machines, also paused ones;
-/// `tick --follow` would look for the server forever.
+/// Shell script that waits until the test process has ended in any way, which ends the pipe on
+/// stdin. Then the script kills all remaining processes of the machines, also paused ones.
+/// Otherwise, `tick --follow` would try to reach the server forever.
 const WATCH: &str = r#"
     cat >/dev/null
     while found=$(grep -lzxF "$0" /proc/[0-9]*/environ 2>/dev/null); [ -n "$found" ]; do
@@ -67,18 +67,18 @@ pub struct Fleet<'s> {
 /// Machine of a fleet.
 pub struct Host {
     machine: Machine,
-    /// Host of its commands; `None` if they run on the host of the tests.
+    /// Network host of the machine's commands; `None` if they run on the host of the tests.
     site: Option<net::Host>,
     /// Proxy to the server; `None` if the machine connects directly.
     link: Option<Link>,
     env: [(&'static str, PathBuf); 2],
-    /// Error of its clock, in seconds.
+    /// Error of the machine's clock, in seconds; positive if the clock is ahead.
     ahead: i64,
     /// True while the whole machine is paused, so that the test starts no command on it.
     is_frozen: AtomicBool,
-    /// Directory that its commands name instead of the URL.
+    /// State directory that the machine's commands use instead of the URL of the database.
     dir: Option<PathBuf>,
-    /// Log of its followers and senders.
+    /// Log of the output of the `tick` commands that run in the background on the machine.
     pub talk: PathBuf,
 }
 
@@ -165,7 +165,7 @@ impl<'s> Fleet<'s> {
         self
     }
 
-    /// Lets the waiting turns end.
+    /// Lets the turns that wait for the file `go` end.
     pub fn go(&self) {
         fs::write(self.place.path().join("go"), "").unwrap();
     }
@@ -199,7 +199,7 @@ impl<'s> Fleet<'s> {
         self.ask(&format!("UPDATE @.lease SET expires_at = 0 WHERE pid NOT IN ({alive})"));
     }
 
-    /// True if no record is open and no lease is active.
+    /// True if no message or other record is open, and no agent has a current run.
     pub fn is_at_rest(&self) -> bool {
         let open = "SELECT 1 FROM @.inbox UNION ALL SELECT 1 FROM @.record WHERE kind <> 'trigger' \
                     UNION ALL SELECT 1 FROM @.state WHERE (body->>'current_run') IS NOT NULL LIMIT 1";
@@ -212,7 +212,7 @@ impl<'s> Fleet<'s> {
         self.place.path().to_owned()
     }
 
-    /// Collects the evidence for the judge. `acknowledged`: ids that `enqueue` has printed.
+    /// Collects log and records for `judge`. `acknowledged`: ids that `enqueue` has printed.
     pub fn evidence(&self, acknowledged: Vec<String>) -> Evidence {
         let given = self.ask(
             "SELECT a.name, g.fence FROM @_audit.given g JOIN @.agent a ON a.id = g.agent_id ORDER BY g.seq",
@@ -354,7 +354,7 @@ impl Host {
         self.is_frozen.store(words.is_empty(), Ordering::SeqCst);
         let mut frozen = BTreeSet::new();
         let mut looks_in_vain = 0;
-        // At one moment there may be no such process, so the search is repeated.
+        // A matching process may start a moment later, so three searches must find no new one.
         while looks_in_vain < 3 {
             let found = self.processes().into_iter().filter(|(_, command)| command.contains(words));
             let fresh: Vec<Pid> =

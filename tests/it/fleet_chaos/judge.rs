@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Line of the log of the turns, which all turns share.
+/// Kind of a line in the log to which all turns write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
     Begin,
-    /// The turn is alive, and may act outside.
+    /// The turn still runs, and may act on other systems than the database.
     Alive,
     End,
 }
@@ -38,26 +38,26 @@ pub struct Settled {
     pub run: Option<String>,
 }
 
-/// Evidence about a fleet.
+/// Log and records of several machines, in which `judge` looks for faults.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     /// Log of the turns.
     pub log: Vec<Line>,
-    /// Granted leases in the order of the commits: agent and fence.
+    /// Granted leases in the order in which the database committed them: agent and fencing token.
     pub given: Vec<(String, u64)>,
-    /// Archived runs in the order of the commits.
+    /// Archived runs in the order in which the database committed them.
     pub ended: Vec<Ended>,
     pub settled: Vec<Settled>,
     /// Messages whose ids `enqueue` has printed.
     pub acknowledged: Vec<String>,
-    /// Open runs and messages, leases and findings of `doctor` that should be gone.
+    /// Open runs and messages, leases and findings of `doctor` that should not exist at the end.
     pub left: Vec<String>,
 }
 
 /// Status of a run that another machine took over.
 const INTERRUPTED: &str = "interrupted";
 
-/// Returns all faults in words.
+/// Returns a sentence for each fault that log and records show.
 pub fn judge(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     one_at_a_time(evidence, &mut wrong);
@@ -71,7 +71,7 @@ pub fn judge(evidence: &Evidence) -> Vec<String> {
 /// Turn according to its log lines.
 struct Turn<'e> {
     line: &'e Line,
-    /// Index of its first line in the log.
+    /// Index of the turn's first line in the log.
     began: usize,
     last: usize,
 }
@@ -80,7 +80,7 @@ fn turns(log: &[Line]) -> Vec<Turn<'_>> {
     let mut turns: Vec<Turn<'_>> = Vec::new();
     for (at, line) in log.iter().enumerate() {
         match turns.iter_mut().find(|turn| turn.line.run == line.run) {
-            // A killed turn has no end line.
+            // A killed turn writes no end line, so its last line of any kind counts as its end.
             Some(turn) => turn.last = at,
             None => turns.push(Turn { line, began: at, last: at }),
         }
@@ -94,7 +94,7 @@ pub fn pairs(log: &[Line]) -> usize {
     turns.iter().map(|turn| turns.iter().filter(|other| is_beside(turn, other)).count()).sum()
 }
 
-/// True if the first turn is older and overlaps the other.
+/// True if `turn` is older than `other`, and both overlap.
 fn is_beside(turn: &Turn<'_>, other: &Turn<'_>) -> bool {
     turn.line.agent == other.line.agent
         && turn.line.fence < other.line.fence
@@ -123,8 +123,8 @@ fn one_at_a_time(evidence: &Evidence, wrong: &mut Vec<String>) {
     }
 }
 
-/// Checks that each lease of an agent has a higher fence than the leases before, and that each turn
-/// has a fence of its own.
+/// Checks that each lease of an agent has a higher fencing token than the leases before, and that
+/// each turn has a token of its own.
 fn fences_grow(evidence: &Evidence, wrong: &mut Vec<String>) {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
     for (agent, fence) in &evidence.given {
@@ -150,7 +150,7 @@ fn fences_grow(evidence: &Evidence, wrong: &mut Vec<String>) {
                 .push(format!("{}: {owner} and {} both have the fence {}", line.agent, line.run, line.fence));
         }
     }
-    // The settled runs have growing fences.
+    // Runs must be settled in the order of their fencing tokens.
     let fence_of: BTreeMap<&str, u64> =
         evidence.log.iter().map(|line| (line.run.as_str(), line.fence)).collect();
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
@@ -180,8 +180,7 @@ fn runs_end_once(evidence: &Evidence, wrong: &mut Vec<String>) {
     }
 }
 
-/// Checks that each acknowledged message, and each other message in the store, ends once, by one
-/// completed run.
+/// Checks that each message that was acknowledged or settled ended once, by one completed run.
 fn messages_end_once(evidence: &Evidence, wrong: &mut Vec<String>) {
     // An `enqueue` whose answer was lost may have stored its message.
     let known: BTreeSet<&String> =
@@ -228,7 +227,7 @@ mod tests {
         Settled { message: message.into(), status: "processed".into(), run: Some(run.into()) }
     }
 
-    /// Returns a correct history in which the first run was taken over while its turn was alive.
+    /// Returns evidence without faults. A machine took over the first run while its turn was alive.
     fn survived() -> Evidence {
         use Sign::{Alive, Begin, End};
         let log = [
@@ -254,7 +253,7 @@ mod tests {
         }
     }
 
-    /// Expected words of the judge, and a change that puts the fault into a correct history.
+    /// Text that `judge` must report, and a change that puts this fault into faultless evidence.
     type Harm = (&'static str, fn(&mut Evidence));
 
     const HARMS: &[Harm] = &[

@@ -21,7 +21,7 @@ struct State {
     is_gone: bool,
     /// Both sockets of each connection, to break the connections.
     ends: Vec<(TcpStream, UnixStream)>,
-    /// Socket of the current server.
+    /// Unix socket of the server to which new connections lead.
     socket: PathBuf,
     instead: Vec<Instead>,
 }
@@ -31,7 +31,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Port that is connected to the server.
+/// Proxy that accepts a machine's connections at `port` and forwards them to the server.
 pub struct Link {
     pub port: u16,
     listener: TcpListener,
@@ -39,8 +39,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Creates a proxy to the server at `socket`. The proxy listens in the network of this host, or
-    /// else in the network of the tests.
+    /// Creates a proxy to the server at `socket`. The proxy listens in the network to which `host`
+    /// is connected, or, without a host, in the network of the tests.
     pub fn to(socket: PathBuf, host: Option<&net::Host>) -> Link {
         let listener = match host {
             Some(host) => within(&host.network, || TcpListener::bind((host.server, 0)).unwrap()),
@@ -73,7 +73,7 @@ impl Link {
         }
     }
 
-    /// Connects the proxy to another server, and closes the connections to the former.
+    /// Connects the proxy to another server, and closes the connections to the former server.
     pub fn lead_to(&self, socket: PathBuf) {
         self.shared.state.lock().unwrap().socket = socket;
         self.break_all();
@@ -96,7 +96,7 @@ impl Drop for Link {
 }
 
 impl Shared {
-    /// Waits until data in this direction may pass. Returns `false` if the proxy has ended.
+    /// Waits until data may pass (to the client if `is_answer`). `false`: the proxy has ended.
     fn passes(&self, is_answer: bool) -> bool {
         let holds = |state: &mut State| match state.line {
             Line::Whole => false,
@@ -111,7 +111,7 @@ impl Shared {
         if !self.passes(false) {
             return;
         }
-        // A starting server accepts no connections.
+        // If the server is still starting and refuses connections, the client loses its own.
         let socket = self.state.lock().unwrap().socket.clone();
         let Ok(mut server) = UnixStream::connect(socket) else { return };
         client.set_nodelay(true).unwrap();
@@ -144,8 +144,8 @@ impl Shared {
         drop(answering.join());
     }
 
-    /// Returns the message with its replacements. Only messages that ask to parse a statement have
-    /// statements: a name, the text, and types.
+    /// Replaces words in the SQL statement of a client's message. Only a message of type `P`
+    /// (parse) has a statement: its name, its text and the types of its parameters.
     fn heard(&self, said: Vec<u8>) -> Vec<u8> {
         let state = self.state.lock().unwrap();
         if said[0] != b'P' || state.instead.is_empty() {
@@ -162,7 +162,7 @@ impl Shared {
     }
 }
 
-/// Reads a message of a client. The first message has no type.
+/// Reads a message of a client. The first message has no type byte.
 fn message(from: &mut impl Read, has_type: bool) -> Option<Vec<u8>> {
     let mut head = vec![0; if has_type { 5 } else { 4 }];
     from.read_exact(&mut head).ok()?;

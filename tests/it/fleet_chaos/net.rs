@@ -35,17 +35,17 @@ pub enum Line {
     Mute,
 }
 
-/// First address of hosts, in a range that is reserved for measuring networks and never routed.
+/// First address of the simulated hosts, in a range for network benchmarks that is never routed.
 const FIRST: u32 = u32::from_be_bytes([198, 18, 0, 0]);
 
-/// Number of hosts that this process has made.
+/// Number of hosts that this process has created, from which each new host gets its addresses.
 static HOSTS: AtomicU32 = AtomicU32::new(0);
 
 /// Creates a network for a server and its hosts. Returns `None` and prints a note if this process
 /// may not create one; panics if root runs the tests with `CI` set.
 pub fn network() -> Option<Namespace> {
     static TRIED: OnceLock<Result<(), String>> = OnceLock::new();
-    // All needs of a host are tried once; a later failure is an error.
+    // The first attempt shows if this process may create hosts. If so, later failures are errors.
     let tried = TRIED.get_or_init(|| {
         let host = Host::on(&new_network()?)?;
         [Line::Cut, Line::Mute, Line::Whole].into_iter().try_for_each(|line| host.set(line))
@@ -65,7 +65,7 @@ fn new_network() -> Result<Namespace, String> {
     })
 }
 
-/// Runs a function in a network. A socket stays in the network in which it was created.
+/// Runs a function in a network namespace. A socket stays in the network in which it was created.
 pub fn within<T: Send>(network: &Namespace, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let there = scope.spawn(|| {
@@ -76,14 +76,14 @@ pub fn within<T: Send>(network: &Namespace, act: impl FnOnce() -> T + Send) -> T
     })
 }
 
-/// Host in namespaces of its own.
+/// Simulated network host, in namespaces of its own.
 pub struct Host {
     namespaces: Vec<Namespace>,
-    /// Network at the other end of its cable, and the address of the server there.
+    /// Network to which the host's virtual cable leads. In it the server has the address `server`.
     pub network: Namespace,
     pub server: Ipv4Addr,
     pub name: String,
-    /// Mark of the connections that were made since the line was last broken.
+    /// Firewall mark of new connections; connections with an older mark are reset.
     mark: AtomicU32,
 }
 
@@ -114,7 +114,7 @@ impl Host {
         run(&self.namespaces, &["mount", "--bind", &dir.to_string_lossy(), &place.to_string_lossy()], "")
     }
 
-    /// Sets the machine id of the host, if it has one.
+    /// Sets this simulated host's machine id. Does nothing on a system without `/etc/machine-id`.
     pub fn has_machine_id(&self, id: &str) -> Result<(), String> {
         let place = Path::new("/etc/machine-id");
         if !place.exists() {
@@ -123,7 +123,7 @@ impl Host {
         let dir = tempfile::tempdir().map_err(|error| said("a directory", &error))?;
         let file = dir.path().join("id");
         fs::write(&file, format!("{id}\n")).map_err(|error| said("an id", &error))?;
-        // The mounted file has no name any more, and nothing can be mounted over it.
+        // The mounted file has no name any more, so another one can't be mounted over it.
         let _ = run(&self.namespaces, &["umount", "/etc/machine-id"], "");
         self.bind(&file, place)
     }
@@ -140,8 +140,8 @@ impl Host {
             Line::Mute => ("", "drop"),
         };
         let mark = self.mark.load(Ordering::SeqCst);
-        // Both ends of a connection older than the mark get a reset when they send data; new
-        // connections pass. A reset is never answered with a reset.
+        // Connections from before the last `break_all` have another mark: both ends get a reset
+        // when they send data. New connections pass. A reset is never answered with a reset.
         let is_older = format!("meta l4proto tcp ct mark != {mark} reject with tcp reset");
         let rules = format!(
             "table inet line
@@ -191,7 +191,7 @@ fn become_host(number: u32, name: &str) -> Result<Vec<Namespace>, String> {
         .map_err(|error| said(&offsets, &error))?;
     let namespaces: Vec<Namespace> =
         ["net", "uts", "mnt", "time_for_children"].into_iter().map(own).collect::<Result<_, String>>()?;
-    // A file system that the tests unmount is unmounted in the host, too.
+    // With this setting a file system that the tests unmount is unmounted in the host, too.
     run(&namespaces, &["mount", "--make-rslave", "/"], "")?;
     let dir = tempfile::tempdir().map_err(|error| said("a directory", &error))?;
     let (pid, id) = (std::process::id(), dir.path().join("id"));
@@ -236,7 +236,7 @@ fn enters(command: &mut Command, namespaces: Vec<Namespace>) {
     let dir = command.get_current_dir().map(|dir| CString::new(dir.as_os_str().as_bytes()).unwrap());
     let entering = move || {
         enter(&namespaces)?;
-        // A process that enters another mount namespace starts at its root directory.
+        // Entering a mount namespace moves the process to the root, so it must return to `dir`.
         match &dir {
             // SAFETY: the system call reads a path that ends with NUL.
             Some(dir) if unsafe { libc::chdir(dir.as_ptr()) } != 0 => Err(io::Error::last_os_error()),
@@ -247,7 +247,7 @@ fn enters(command: &mut Command, namespaces: Vec<Namespace>) {
     unsafe { command.pre_exec(entering) };
 }
 
-/// Runs a program in these namespaces. `Err`: its output.
+/// Runs a program in these namespaces. The error has the command and its stderr.
 fn run(namespaces: &[Namespace], words: &[&str], stdin: &str) -> Result<(), String> {
     let mut command = Command::new(words[0]);
     let path = std::env::var("PATH").unwrap_or_default();
@@ -255,7 +255,7 @@ fn run(namespaces: &[Namespace], words: &[&str], stdin: &str) -> Result<(), Stri
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     enters(&mut command, namespaces.to_vec());
     let mut child = command.spawn().map_err(|error| said(words[0], &error))?;
-    // A program that does not read its stdin may have ended already.
+    // The write may fail, because a program that does not read its stdin may have ended already.
     let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
     let ran = child.wait_with_output().map_err(|error| said(words[0], &error))?;
     let talk = String::from_utf8_lossy(&ran.stderr);
@@ -297,8 +297,8 @@ mod tests {
         assert_eq!(to.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
-    /// Sends data, and expects the end of the connection. A late acknowledgement may have reported
-    /// the end before.
+    /// Asserts that the connection is reset when this end sends data. The write may fail, too,
+    /// because the late acknowledgement of earlier data may have caused the reset before.
     #[track_caller]
     fn hears_of_the_end(mut of: &TcpStream) {
         of.set_read_timeout(Some(crate::server::LONG)).unwrap();
@@ -330,7 +330,7 @@ mod tests {
             TcpStream::connect_timeout(&(host.server, port).into(), MOMENT).unwrap_err()
         });
         assert_eq!(refused.kind(), ErrorKind::TimedOut, "nobody says that it is cut");
-        // Another host has a line of its own.
+        // The other host must still reach the server, because each host has a separate cable.
         says(&elsewhere.0, 1);
         hears(&elsewhere.1, 1);
         // The lost packets are sent again and arrive.

@@ -18,7 +18,7 @@ use crate::setup::{eventually, split_mix};
 
 pub const AGENTS: &[&str] = &["ada", "bob", "eve", "fay", "gus"];
 
-/// Trouble of a machine or of the server.
+/// Fault that the test causes for a machine or for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     /// All processes of the machine are paused.
@@ -67,7 +67,7 @@ impl Luck {
 pub struct Survived {
     pub evidence: Evidence,
     pub troubles: usize,
-    /// Number of times that another machine took over.
+    /// Number of times that the leases of a machine were expired, as if it were dead.
     pub taken_over: usize,
     /// Time until all work was completed.
     pub calm: Duration,
@@ -75,9 +75,9 @@ pub struct Survived {
 
 struct World<'f> {
     fleet: &'f Fleet<'f>,
-    /// True after the last trouble and the last message.
+    /// True after the last trouble, so that the threads that send messages end.
     is_calm: AtomicBool,
-    /// True when the followers must end.
+    /// True when the threads that keep `tick` running on the machines must end.
     is_over: AtomicBool,
     /// Held for reading by a thread that needs the server to be up.
     server: RwLock<()>,
@@ -86,7 +86,7 @@ struct World<'f> {
     taken_over: AtomicUsize,
 }
 
-/// Causes trouble for this time, and then waits until all work is completed.
+/// Causes faults for the time `lasts`, and then waits until all work is completed.
 pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
     let world = World {
         fleet,
@@ -100,7 +100,7 @@ pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
     let calming = OnceLock::new();
     thread::scope(|scope| {
         let world = &world;
-        // The threads end even if this function panics.
+        // Dropping this value ends the threads, even if this function panics.
         let _end = End(world);
         let following: Vec<_> =
             fleet.hosts.iter().map(|host| scope.spawn(move || world.follow(host))).collect();
@@ -137,7 +137,7 @@ pub fn survive(fleet: &Fleet<'_>, lasts: Duration, seed: u64) -> Survived {
     }
 }
 
-/// Ends the threads when dropped, also during a panic.
+/// Ends the threads of [`survive`] when dropped, also during a panic.
 struct End<'w>(&'w World<'w>);
 
 impl Drop for End<'_> {
@@ -156,9 +156,9 @@ impl World<'_> {
         self.is_calm.load(Ordering::SeqCst)
     }
 
-    /// Runs a follower on a machine, and starts it again when it ends, as a service manager does. A
-    /// machine with a wrong clock runs `--until-idle` repeatedly instead, because the clock of a
-    /// command is set to a fixed time.
+    /// Runs `tick --follow` on a machine, and starts it again when it ends, as a service manager
+    /// does. A machine with a wrong clock runs `--until-idle` repeatedly instead, because the clock
+    /// of a command is set to a fixed time.
     fn follow(&self, host: &Host) {
         let how = if host.is_wrong() { "--until-idle" } else { "--follow" };
         while !self.is_over.load(Ordering::SeqCst) {
@@ -192,7 +192,7 @@ impl World<'_> {
                 continue;
             }
             let agent = AGENTS[luck.below(AGENTS.len() as u64) as usize];
-            // Another machine takes over long turns; short turns are settled in between.
+            // A quarter of the turns are so long that another machine may take them over.
             let lasts = if luck.below(4) == 0 { 20 + luck.below(20) } else { luck.below(4) };
             let text = format!("{lasts} tenths");
             let ran = host.by_its_clock(&["enqueue", agent, &text]).output();
@@ -202,7 +202,7 @@ impl World<'_> {
         }
     }
 
-    /// Causes one trouble of a machine, and returns when the trouble is over.
+    /// Causes a random fault for a machine or the server, and returns when the fault is over.
     fn trouble(&self, host: &Host, luck: &mut Luck) {
         pause(500 + luck.below(2500));
         let what = TROUBLES[luck.below(TROUBLES.len() as u64) as usize];
@@ -243,7 +243,7 @@ impl World<'_> {
         let mut looks = 0;
         eventually("calm", || {
             looks += 1;
-            // A lease that could not be released ends by its time.
+            // Killed processes can't release their leases, so the test expires such leases.
             if looks % 100 == 0 {
                 self.fleet.outlast_idle();
             }

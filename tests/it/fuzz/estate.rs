@@ -1,5 +1,5 @@
 //! State directory with a record of every kind, made by real commands. The fuzz tests mutate copies
-//! of it.
+//! of this directory.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,10 +19,10 @@ use super::tree::{Node, Owner, Tree};
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::{eventually, extend_policy, has_journal, json_in, words};
 
-/// Time of the tested commands: later than all commands that made the directory.
+/// Time of the tested commands: later than all commands that made the tested state directory.
 pub const NOW: &str = "2026-01-02T06:00:00Z";
 
-/// Turn that writes `outcome.json` of the project, if it exists, as its outcome.
+/// Turn whose outcome is the file `outcome.json` in the working directory, if the file exists.
 const TURN: &str = "cat outcome.json >\"$DORMOUSE_OUTCOME\" 2>/dev/null\necho did it\n";
 
 /// Turn that is killed together with its tick.
@@ -202,7 +202,7 @@ fn called_in(sandbox: &Sandbox) {
     sandbox.cmd(["ingress"]).stdin(request).assert().stdout(contains(" 202 "));
 }
 
-/// Moves the messages of the inbox into a segment, as a step does if the inbox is long.
+/// Moves the messages of priority 2 into a subdirectory, as a step does if the inbox is long.
 fn segment(inbox: &Path) {
     let mut names: Vec<OsString> =
         fs::read_dir(inbox).unwrap().flatten().map(|entry| entry.file_name()).collect();
@@ -241,7 +241,7 @@ fn hook(path: &Path) {
 }
 
 /// Makes the agent kim, whose tick was killed during a turn with a checkpoint, an outcome and an
-/// open section.
+/// open critical section.
 fn killed_turn(sandbox: &Sandbox) {
     sandbox.run(words("create kim -- sh ../bin/killed"));
     sandbox.run(words("start kim"));
@@ -293,13 +293,13 @@ pub struct Copy {
     pub kinds: BTreeMap<String, Vec<PathBuf>>,
 }
 
-/// Paths whose content differs from the original.
+/// Paths of a worker's copy that a mutation or a command has changed.
 pub struct Changes {
     pub store: Vec<PathBuf>,
     pub around: Vec<PathBuf>,
 }
 
-/// Paths below the root of a copy.
+/// Paths of the state directory and of the next turn's outcome in a worker's copy.
 pub const STORE: &str = "project/.dormouse";
 pub const TURNS_OUTCOME: &str = "project/outcome.json";
 
@@ -321,12 +321,12 @@ impl Copy {
         Copy { store, around, ids, kinds }
     }
 
-    /// Returns the paths that differ from the original.
+    /// Returns the paths that have changed since [`Copy::make`] or the last [`Copy::restore`].
     pub fn changes(&self) -> Changes {
         Changes { store: self.store.changes(), around: self.around.changes() }
     }
 
-    /// Restores the original content.
+    /// Restores the original content of the changed and the mutated paths.
     pub fn restore(&mut self, mut changes: Changes, touched: &[Touched]) {
         for Touched { path, .. } in touched {
             let of = if path == Path::new(TURNS_OUTCOME) { &mut changes.around } else { &mut changes.store };

@@ -1,4 +1,4 @@
-//! Rules that hold after every command, for every mutation.
+//! Rules that a command must keep on a state directory in which the fuzz test has mutated a file.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ use super::tree::{self, Node, Tree};
 /// Mutated file or directory, as it was when the command began.
 pub struct Touched {
     pub path: PathBuf,
-    /// `None` if the mutation removed it.
+    /// Type, mode and content; `None` if the mutation removed the file or directory.
     pub node: Option<Node>,
     /// True if no reader can take the file for a record of its kind.
     pub is_surely_unreadable: bool,
@@ -45,15 +45,15 @@ fn is_no_record(path: &Path, old: &[u8], bytes: &[u8]) -> bool {
     };
     let is_json = path.extension().is_some_and(|ending| ending == "json");
     match schema(old) {
-        // A record of dormouse names its schema. A dropped file has no schema, but is a JSON
-        // object.
+        // No reader takes a file for a record of a kind if the file lacks the schema of the kind. A
+        // dropped file needs no schema, but must be a JSON object.
         Some(Some(old)) if is_json => schema(bytes).is_none_or(|new| new.as_ref() != Some(&old)),
         Some(None) if is_json => schema(bytes).is_none(),
         _ => false,
     }
 }
 
-/// Returns every fault of the end of a command, each as a sentence.
+/// Returns a sentence for each fault in the exit status, output or memory use of a command.
 pub fn of_its_end(line: &Line, ran: &Ran, documented: &Documented) -> Vec<String> {
     let mut wrong = Vec::new();
     let words: Vec<String> = line.args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
@@ -166,7 +166,7 @@ pub fn is_expired(copy: &Copy, line: &Line, path: &Path) -> bool {
     line.args.iter().any(|arg| arg == "gc") && parts.next().is_some() && id.is_some_and(|id| is_archived(&id))
 }
 
-/// Returns the faults in the files after a command: a changed file outside, or a stale file.
+/// Returns the faults: a file changed outside of the state directory, or a stale temporary file.
 pub fn of_the_files(copy: &Copy, changes: &Changes, touched: &[Touched]) -> Vec<String> {
     let mut wrong = Vec::new();
     let is_ours = |path: &Path| touched.iter().any(|touched| touched.path == path);
@@ -246,7 +246,7 @@ pub fn is_damage(doctor: &Ran, path: &Path) -> bool {
 fn is_nobodys(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let is_below = |dir: &str| path.components().any(|part| part.as_os_str() == dir);
-    // A damaged cache is rebuilt, and a newer checkpoint replaces an older one.
+    // Caches are rebuilt, checkpoints are replaced; temporary and lock files hold no data.
     is_below("tmp")
         || is_below("cache")
         || name.starts_with("checkpoint-")

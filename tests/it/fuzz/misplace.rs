@@ -64,7 +64,7 @@ pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Mis
             format!("a link to {}", target.display())
         }
         5 => {
-            // The file moves to another name, and a link to it takes its place.
+            // The file gets another name, and a link to the new name takes its place.
             let beside = with_name(&place, b"moved-away");
             fs::rename(&place, &beside)?;
             symlink(beside.file_name().unwrap_or_default(), &place)?;
@@ -92,7 +92,7 @@ pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Mis
         }
         11 if !is_dir => {
             let size = *chance.pick(&[65 << 20, 1_500 << 20]);
-            // A former mutation may have put a pipe there, so the file is made again.
+            // An earlier mutation may have put a pipe at this path, so the file is created again.
             gone()?;
             put(&file(&content(&old)))?;
             File::options().write(true).open(&place)?.set_len(size)?;
@@ -135,7 +135,7 @@ pub fn misplace(tree: &Tree, path: &Path, chance: &mut Chance) -> io::Result<Mis
             "in capital letters".to_owned()
         }
         _ => {
-            // The file replaces another file.
+            // The mutated file takes the place of a random other file.
             let all: Vec<&PathBuf> = tree
                 .nodes()
                 .keys()
@@ -165,7 +165,7 @@ fn content(node: &Node) -> Vec<u8> {
     }
 }
 
-/// Returns the content of a random file.
+/// Returns the content of a random file of the tree.
 fn some_content(tree: &Tree, chance: &mut Chance) -> Vec<u8> {
     let files: Vec<&Node> = tree.nodes().values().filter(|node| matches!(node, Node::File { .. })).collect();
     content(files[chance.below(files.len())])

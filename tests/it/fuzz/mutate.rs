@@ -9,9 +9,9 @@ use crate::setup::words;
 
 /// Values for mutated fields.
 pub struct Pool<'a> {
-    /// All ids in the directory.
+    /// Ids of existing records, which mutated fields may refer to.
     pub ids: &'a [String],
-    /// Contents of other files.
+    /// Contents that may replace the whole content of the mutated file.
     pub contents: &'a [&'a [u8]],
 }
 
@@ -128,7 +128,7 @@ fn of_json(bytes: &[u8], pool: &Pool<'_>, chance: &mut Chance, is_pretty: bool) 
     let mut text =
         if is_pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.ok()?;
     if let Some(filling) = hole {
-        // The quotes of a placeholder stay if it is a key, and are removed if it is a value.
+        // The quotes of a placeholder stay around a key, and are removed around a value.
         text = text.replace("\"\\u0001hole\":", &format!("{filling}:"));
         text = text.replace("\"\\u0001hole\"", &filling);
     }
@@ -136,7 +136,7 @@ fn of_json(bytes: &[u8], pool: &Pool<'_>, chance: &mut Chance, is_pretty: bool) 
     Some((text.into_bytes(), words))
 }
 
-/// Collects the path of every place in a value.
+/// Collects the paths of a JSON value and of all values in it. `here` is the path of `value`.
 fn places(value: &Value, here: &mut Vec<String>, places: &mut Vec<Vec<String>>) {
     places.push(here.clone());
     let mut below = |key: String, value: &Value| {
@@ -161,8 +161,8 @@ fn at<'v>(value: &'v mut Value, place: &[String]) -> Option<&'v mut Value> {
     })
 }
 
-/// Makes one change. Returns the change in words, and the text for the placeholder if the change
-/// has one.
+/// Makes one change. Returns the change in words, and the JSON text that must replace [`HOLE`], if
+/// the change has put this placeholder into the value.
 fn change(value: &mut Value, pool: &Pool<'_>, chance: &mut Chance) -> Option<(String, Option<String>)> {
     let mut all = Vec::new();
     places(value, &mut Vec::new(), &mut all);
@@ -209,7 +209,7 @@ fn change(value: &mut Value, pool: &Pool<'_>, chance: &mut Chance) -> Option<(St
         }
         5 => {
             let number = *chance.pick(&words(NUMBERS));
-            // A number replaces another number if the value has one.
+            // The new number mostly replaces another number, if the JSON value has any.
             let numbers: Vec<Vec<String>> =
                 all.into_iter().filter(|place| at(value, place).is_some_and(|v| v.is_number())).collect();
             let place =

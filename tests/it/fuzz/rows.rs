@@ -38,7 +38,7 @@ const TEXTS: &[(&str, &str, &str, &str)] = &[
     ("agent", "policy", "id", "toml"),
 ];
 
-/// Other mutations of the rows of `ada`. `$` is the number of ada, and `?` a random row.
+/// SQL that changes columns and rows of `ada`; `$` is its `agent_id`, and `?` selects a random row.
 const HARMS: &[&str] = &[
     "UPDATE @.state SET revision = revision + 1000 WHERE agent_id = $",
     "UPDATE @.state SET revision = -1 WHERE agent_id = $",
@@ -197,12 +197,12 @@ fn changed_rows_are_read_in_peace() {
     println!("rows: {number} cases, seed {seed}, {} with a text that is no record", rows.unreadable);
 }
 
-/// Asserts that the checks of this file notice an overwritten unreadable record, a missing report,
-/// and a change of another agent.
+/// Asserts that the checks of this file notice an overwritten unreadable record, damage that
+/// `doctor` does not report, and a change of another agent.
 fn assert_it_can_object(rows: &mut Rows) {
     let damage = rows.damage_text(("record", "body", "agent_id", "json"), b"{\"schema\":\"odd\"}").unwrap();
     assert_eq!(rows.objections(&damage), Vec::<String>::new());
-    // A test statement overwrites the unreadable text.
+    // The restored rows look as if a command had overwritten the unreadable row.
     rows.restore();
     let wrong = rows.objections(&damage);
     assert_eq!(
@@ -218,18 +218,18 @@ fn assert_it_can_object(rows: &mut Rows) {
 struct Rows {
     machine: Machine,
     session: Session,
-    /// Number of ada in the database.
+    /// Id of the agent ada in the database.
     ada: String,
     /// Ids of the records of ada.
     ids: Vec<String>,
     bob: Vec<String>,
     documented: Documented,
-    /// Copy of the files of this machine's anchor.
+    /// Original files of this machine's local directory for the database.
     kept: tempfile::TempDir,
     unreadable: usize,
 }
 
-/// Mutation in words.
+/// Mutation of the rows, with its description.
 #[derive(Default)]
 struct Damage {
     words: String,
@@ -284,7 +284,7 @@ impl Rows {
         rows
     }
 
-    /// Mutates the rows, runs a command, checks its end, and restores the rows. Returns the
+    /// Mutates the rows, runs a command, checks the result, and restores the rows. Returns the
     /// failure.
     fn case(&mut self, seed: u64, number: u64) -> Option<String> {
         let mut chance = Chance::new(seed, number);
@@ -322,7 +322,7 @@ impl Rows {
         (!wrong.is_empty()).then(shown)
     }
 
-    /// Applies one of `HARMS`.
+    /// Executes a random statement of [`HARMS`]. Returns `None` if the database refuses it.
     fn harm(&mut self, chance: &mut Chance) -> Option<Damage> {
         let harm = *chance.pick(HARMS);
         let table = harm.split("@.").nth(1).unwrap().split(' ').next().unwrap();
@@ -335,7 +335,7 @@ impl Rows {
         refused.is_none().then(|| Damage { words: harm.to_owned(), unreadable: None })
     }
 
-    /// Mutates a text.
+    /// Mutates a random text of ada. Returns `None` if there is none or the database refuses it.
     fn mutate(&mut self, chance: &mut Chance) -> Option<Damage> {
         let place = *chance.pick(TEXTS);
         let (table, column, of, ending) = place;
@@ -355,7 +355,7 @@ impl Rows {
         Some(damage)
     }
 
-    /// Replaces the first text of this place.
+    /// Replaces one text of ada in the table and column of `place`, an entry of [`TEXTS`].
     fn damage_text(&mut self, place: (&'static str, &str, &str, &str), new: &[u8]) -> Option<Damage> {
         let (table, column, of, _) = place;
         let hex = self.session.ask(&format!(
@@ -368,7 +368,7 @@ impl Rows {
     fn replace(&mut self, place: (&'static str, &str, &str, &str), old: &[u8], new: &[u8]) -> Option<Damage> {
         let (table, column, of, ending) = place;
         let text = |bytes: &[u8]| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex_of(bytes));
-        // A JSON column stores no invalid JSON, so such a text is stored as a JSON string or cut.
+        // A JSON column stores no invalid JSON, so such a text is stored as a JSON string.
         let forms = if ending == "json" {
             vec![
                 format!("{}::json", text(new)),
@@ -394,7 +394,7 @@ impl Rows {
         None
     }
 
-    /// Returns the text that was written last.
+    /// Returns the text of ada that was written last. `of`: column with the agent's number.
     fn newest(&mut self, table: &str, column: &str, of: &str) -> Vec<u8> {
         let asked = format!(
             "SELECT encode(convert_to({column}::text, 'UTF8'), 'hex') FROM {SCHEMA}.{table} WHERE {of} = {} \
@@ -459,7 +459,7 @@ impl Rows {
         Ran { status: output.status, stdout, stderr, peak_kib: 0, stuck, was_told: false, left: Vec::new() }
     }
 
-    /// Returns the faults in the rows after a command.
+    /// Returns the faults: a damaged row was lost or not reported, or rows of bob have changed.
     fn objections(&mut self, damage: &Damage) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some((table, digest)) = &damage.unreadable {
@@ -506,7 +506,6 @@ impl Rows {
         rows
     }
 
-    /// Restores all rows.
     fn restore(&mut self) {
         let back = |table: &&str| {
             format!(

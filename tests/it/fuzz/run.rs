@@ -18,8 +18,7 @@ use super::tree::Owner;
 
 /// Processor time after which a command counts as hanging.
 const PROCESSOR: Duration = Duration::from_secs(5);
-/// Time after which a command without processor time counts as hanging; long, because the machine
-/// may be busy.
+/// Time after which every command counts as hanging; long, because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Maximum memory of one process.
 pub const MEMORY_KIB: i64 = 64 << 10;
@@ -88,7 +87,7 @@ pub struct Ran {
     pub stuck: Option<String>,
     /// True if the command got a signal to end.
     pub was_told: bool,
-    /// Bad ends of the processes that the command left behind.
+    /// Descriptions of leftover processes that have crashed or used too much memory.
     pub left: Vec<String>,
 }
 
@@ -156,14 +155,14 @@ impl Place {
         started.unwrap_or_else(|error| panic!("{}: {error}", line.shown(&self.program)))
     }
 
-    /// Returns the file of a stream.
+    /// Returns the path of the file that serves as stdin, stdout or stderr of the command.
     fn stream(&self, ending: &str) -> PathBuf {
         self.streams.with_extension(ending)
     }
 }
 
-/// Waits until a process has ended, and kills a process that hangs. Returns the reason, and true if
-/// the process got a signal to end.
+/// Waits for the end of a process. Returns the reason if the process hung and was killed, and true
+/// if it got the signal that ends commands which may wait forever (`may_wait`).
 fn watch(pid: Pid, may_wait: bool) -> (Option<String>, bool) {
     let most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     let _ = prlimit(Some(pid), Resource::Data, most(MEMORY_AT_ALL));
@@ -221,8 +220,8 @@ fn wait(child: Option<Pid>) -> Option<(ExitStatus, i64)> {
     (waited > 0).then(|| (ExitStatus::from_raw(status), usage.ru_maxrss))
 }
 
-/// Waits for the processes that a command has left behind, which this worker has adopted, and kills
-/// those that do not end. Returns the bad ends.
+/// Waits for the leftover processes of a command, which are children of this process now, and kills
+/// those that do not end. Describes each that crashed or used too much memory.
 fn reap() -> Vec<String> {
     let mut bad = Vec::new();
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Fuzz test of streams of `export`: `import` refuses a mutated stream and leaves no files of it,
-//! or makes a valid agent of it, and writes nowhere else.
+//! Fuzz test of `import`: it refuses a mutated export stream (a tar archive) and leaves no files,
+//! or makes a valid agent of the stream. It writes nowhere else.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const BLOCK: usize = 512;
 const SUM: &str = "dormouse-export.sha256";
 const LONG_PATH: &str = "dormouse-export.path";
 
-/// File of an agent in a stream, or file of the stream itself.
+/// Entry of an exported archive: a file of the agent, or a file that `export` adds.
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     path: Vec<u8>,
@@ -29,7 +29,7 @@ struct Entry {
     content: Vec<u8>,
 }
 
-/// Parses the entries of a stream, without its sum.
+/// Parses the files in an exported archive, without the last one, which has the checksum.
 fn entries(bytes: &[u8]) -> Vec<Entry> {
     let mut entries = Vec::new();
     let (mut at, mut long) = (0, None);
@@ -55,7 +55,7 @@ fn entries(bytes: &[u8]) -> Vec<Entry> {
     entries
 }
 
-/// Writes the entries as a stream with a correct sum.
+/// Writes the entries as an export archive with a correct checksum.
 fn stream(entries: &[Entry]) -> Vec<u8> {
     let mut bytes: Vec<u8> = entries.iter().flat_map(block).collect();
     let sum: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -75,7 +75,7 @@ fn block(entry: &Entry) -> Vec<u8> {
         header.set_gid(0);
         header.set_size(content.len() as u64);
         header.set_mtime(entry.written_at);
-        // The test writes also paths into the header that the library refuses.
+        // The tar library refuses some paths, so the test writes these into the header itself.
         if !path.contains(&0) && header.set_path(String::from_utf8_lossy(path).as_ref()).is_err() {
             let field = &mut header.as_old_mut().name;
             let most = path.len().min(field.len());
@@ -103,7 +103,7 @@ fn block(entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-/// Names that lead out of the agent's directory, or that no stream may contain.
+/// File names that lead out of the agent's directory, or that no export archive may contain.
 const NAMES: &[&str] = &[
     "../../../../home/.profile",
     "/etc/cron.d/x",
@@ -134,10 +134,10 @@ const NAMES: &[&str] = &[
     "waits/a\nb.json",
 ];
 
-/// Mutates a stream once. Returns the stream and the mutation in words.
+/// Mutates an export archive once. Returns the archive and the mutation in words.
 fn change(entries: &[Entry], chance: &mut Chance) -> (Vec<u8>, String) {
     let mut changed = entries.to_vec();
-    // The first entry belongs to the stream itself.
+    // The first entry is the table of contents and no file of the agent, so it is not mutated.
     let at = 1 + chance.below(entries.len() - 1);
     let other = 1 + chance.below(entries.len() - 1);
     let shown = String::from_utf8_lossy(&entries[at].path).into_owned();
@@ -221,12 +221,12 @@ fn change(entries: &[Entry], chance: &mut Chance) -> (Vec<u8>, String) {
     (stream(&changed), words)
 }
 
-/// Returns the key by which a stream sorts its files: directories in the order of their names.
+/// Returns the key by which `export` sorts files in an archive: the names in the path, in order.
 fn in_order(path: &[u8]) -> Vec<Vec<u8>> {
     path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the faults after the import of a stream.
+/// Returns the faults after the import of a mutated export archive.
 fn judge(sandbox: &Sandbox, ran: &Ran) -> Vec<String> {
     let mut wrong = Vec::new();
     let there = names(&sandbox.store().join("agents"));

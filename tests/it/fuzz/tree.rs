@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rustix::fs::{CWD, FileType, Mode};
 
-/// File, directory or other node.
+/// File, directory, link or special file, with its mode and content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     Dir { mode: u32 },
@@ -20,7 +20,7 @@ pub enum Node {
     Socket,
 }
 
-/// Metadata that changes with a file.
+/// Metadata by which the tests notice a change of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -30,7 +30,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Entries of a directory have stamps of their own, so the size of a directory does not count.
+    /// The entries of a directory are compared themselves, so its inode, size and time don't count.
     fn of(found: &Metadata) -> Stamp {
         let of_file = |number| if found.is_dir() { 0 } else { number };
         Stamp {
@@ -51,7 +51,7 @@ pub struct Tree {
     owner: Owner,
     nodes: BTreeMap<PathBuf, Node>,
     stamps: BTreeMap<PathBuf, Stamp>,
-    /// Path below the directory that does not belong to the tree.
+    /// Path below `root` that the tree leaves out.
     except: Option<PathBuf>,
 }
 
@@ -67,7 +67,7 @@ impl Tree {
         nodes
     }
 
-    /// Makes the tree at `root`, which must not exist; `except` does not belong to the tree.
+    /// Creates these nodes below `root`, which must not exist, without those below `except`.
     pub fn make(
         root: &Path,
         owner: Owner,
@@ -96,7 +96,7 @@ impl Tree {
         self.owner
     }
 
-    /// Returns the missing, changed and new paths.
+    /// Returns the paths on disk that are missing, changed or new compared with the copy in memory.
     pub fn changes(&self) -> Vec<PathBuf> {
         let mut changes = Vec::new();
         let mut seen = 0;
@@ -110,8 +110,8 @@ impl Tree {
             None => changes.push(path.to_owned()),
         });
         if seen < self.stamps.len() {
-            // The directory is listed, because behind a link that replaced a directory each path
-            // may exist.
+            // Missing paths are found by listing the directory, because a path may seem to exist
+            // behind a link that replaced a directory.
             let mut there = BTreeSet::new();
             each_below(&self.root, Path::new(""), &self.except, &mut |path, _| {
                 there.insert(path.to_owned());
@@ -137,7 +137,7 @@ impl Tree {
         if self.stamps.len() == self.nodes.len() {
             return;
         }
-        // By name, a directory comes before its entries.
+        // Paths are sorted by name, so a directory is made before its entries.
         let missing: Vec<(&PathBuf, &Node)> =
             self.nodes.iter().filter(|(path, _)| !self.stamps.contains_key(*path)).collect();
         for (path, node) in missing {
@@ -168,7 +168,7 @@ fn each_below(root: &Path, dir: &Path, except: &Option<PathBuf>, each: &mut impl
     }
 }
 
-/// Reads a node. `None` for a file of another type, or larger than any record.
+/// Reads a node; the content of a file over 64 MiB is left out. `None` if the node can't be read.
 pub fn look(path: &Path, found: &Metadata) -> Option<Node> {
     let kind = found.file_type();
     let mode = found.mode() & 0o7777;

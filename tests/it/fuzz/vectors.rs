@@ -1,4 +1,4 @@
-//! Search over command lines, drawn from the help texts, with values, variables, streams and
+//! Fuzz test of command lines, drawn from the help texts, with values, variables, streams and
 //! directories of every kind.
 
 use std::ffi::OsString;
@@ -257,7 +257,7 @@ fn hostile(worker: &Worker, chance: &mut Chance) -> OsString {
     }
 }
 
-/// Environment of a command line: a description, and a directory to remove afterwards.
+/// Description of a command's changed environment, and a directory to remove after the run.
 struct Surrounded {
     words: String,
     gone: Option<PathBuf>,

@@ -1,5 +1,5 @@
-//! Tests that the time of an answer does not tell wrong capabilities apart: a pause is shorter by
-//! the time of the work before it, and the work after the pause is always the same.
+//! Tests that the time of an answer does not reveal why a delivery was refused: a pause makes up
+//! for the work before it, and the work after the pause is always the same.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,7 +8,7 @@ use super::{Hook, hook, wrong_capabilities};
 use crate::harness::{Sandbox, dormouse};
 use crate::setup::started;
 
-/// Milliseconds from a request with a wrong capability to the end of the pause.
+/// Milliseconds from a request with a wrong path or secret to the end of the pause.
 const ALIKE_MS: f64 = 50.0;
 
 /// Returns the system calls of `ingress` for a request, each with the seconds since the call
@@ -31,7 +31,7 @@ fn number(line: &str, word: &str) -> f64 {
     digits.parse().unwrap()
 }
 
-/// Returns the index of the pause among the calls, and its length in milliseconds.
+/// Returns the index of the system call that delays the answer, and the delay in ms.
 fn pause(calls: &[String]) -> (usize, f64) {
     let at = calls.iter().position(|call| call.contains("clock_nanosleep(")).expect("a pause");
     let second = number(&calls[at], "tv_sec=");
@@ -61,7 +61,7 @@ fn every_wrong_capability_is_answered_at_the_same_moment() {
     for (what, request) in wrong_capabilities(&sandbox) {
         let calls = traced(&sandbox, &request, &[]);
         let (at, pause_ms) = pause(&calls);
-        // The times of strace include its own work, of which the program sees only a part.
+        // The sum exceeds `ALIKE_MS` by the part of strace's work that `ingress` can't measure.
         let sum = work(&calls, at) + pause_ms;
         assert!((ALIKE_MS - 1.0..ALIKE_MS + 4.0).contains(&sum), "{what}: {sum} ms\n{}", calls.join("\n"));
         after.push((what, calls[at + 1..].iter().map(|call| kind(call)).collect::<Vec<_>>()));

@@ -24,8 +24,8 @@ fn peak_kib(child: &Child) -> Option<u64> {
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// Sends a request over a connection, and returns the answer and the peak memory. The direction of
-/// the answer is full until the peak is measured, so that the program can't end before.
+/// Sends a request over a connection, and returns the answer and the peak memory in KiB. The test
+/// first fills the buffer for the answer, so that the program can't end before the measurement.
 fn on_a_connection(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
     let (mut ours, mut theirs) = UnixStream::pair().unwrap();
     let full = fill(&mut theirs);

@@ -218,7 +218,7 @@ fn apache_passes_deliveries_on() {
     through_the_example("apache2", "apache2-bin", "apache.conf", &settings, &["-DFOREGROUND", "-f"]);
 }
 
-/// Starts lighttpd with the CGI script.
+/// Starts lighttpd, which runs `ingress` by CGI. Returns `None` if lighttpd is not installed.
 pub fn lighttpd(sandbox: &Sandbox) -> Option<Server> {
     let lighttpd = program("lighttpd", "lighttpd")?;
     let dir = dir_of(sandbox);

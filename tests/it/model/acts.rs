@@ -1,4 +1,4 @@
-//! Generates the acts of a case, with the weight of each kind of act.
+//! Generates the acts of a test case, with the weight of each kind of act.
 
 use proptest::collection::vec;
 use proptest::option::{of, weighted};
@@ -20,7 +20,7 @@ fn any_record() -> impl Strategy<Value = usize> {
     0usize..6
 }
 
-/// Spans in seconds, from one second to a day.
+/// Spans in seconds, from one second to 25 hours.
 fn span() -> impl Strategy<Value = i64> {
     select(&[1i64, 5, 60, 600, 3600, 90_000][..])
 }
@@ -71,7 +71,7 @@ fn wait() -> impl Strategy<Value = Command> {
     let trigger = weighted(0.15, any_record());
     (kind, owner, resource(), (source, trigger), any_record(), span(), deadline(), deadline()).prop_map(
         |(kind, owner, resource, (source, trigger), task, within, recheck, expires)| {
-            // A system wait needs a deadline. Only external and system waits may have a source.
+            // Without a recheck a system wait needs an expiry, here after 600 seconds.
             let expires = expires.or((kind == "system" && recheck.is_none()).then_some(600));
             let source = source.filter(|_| kind == "external" || kind == "system");
             let trigger = trigger.filter(|_| kind != "timer");
@@ -80,7 +80,7 @@ fn wait() -> impl Strategy<Value = Command> {
     )
 }
 
-/// Sources of waits and hints.
+/// Outside systems that a wait or a hint may name as its source.
 fn source() -> impl Strategy<Value = &'static str> {
     words(&["webhook:gh", "webhook", "channel:chat"])
 }
@@ -193,7 +193,7 @@ fn from_outside() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// Spans of graces and sections in seconds: none, shorter than the delay of `late`, and longer.
+/// Seconds of a grace or a critical section: none, shorter or longer than the delay of `late`.
 fn respite() -> impl Strategy<Value = i64> {
     select(&[0i64, 600, 20_000][..])
 }
@@ -212,7 +212,7 @@ fn preemption() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// Two requests, and a turn that begins a section late.
+/// Two preemption requests, and a critical section that begins after the end of a short grace.
 fn asked_twice() -> impl Strategy<Value = Vec<Command>> {
     let grace = || select(&[600i64, 20_000][..]);
     (grace(), grace(), of(span())).prop_map(|(first, second, resume_after)| {
@@ -322,8 +322,8 @@ fn turn(planes: u32, most: usize) -> impl Strategy<Value = Turn> {
     })
 }
 
-/// Changes an `enqueue` to one that an action can make: without a key, a ttl, a wait or a past
-/// time.
+/// Removes from an `enqueue` what an action of a turn's outcome can't have: a key, a ttl, a wait
+/// and a time in the past.
 fn without_key(command: Command) -> Command {
     match command {
         Command::Enqueue(said) => {

@@ -19,10 +19,10 @@ use super::silence::nothing_is_silent;
 use super::world::{Checked, Failure, World};
 use crate::setup::{names, objects};
 
-/// Findings of `doctor` that are not about the agent's records.
-const NOT_ABOUT_RECORDS: [&str; 3] = ["clock_skew", "nobody_ticks", "asked"];
+/// Kinds of `doctor`'s findings that the reference model does not have.
+const NOT_IN_THE_MODEL: [&str; 3] = ["clock_skew", "nobody_ticks", "asked"];
 
-/// Attentions that the model leaves out: they depend on time alone and change nothing else.
+/// Attentions that the reference model leaves out: questions of a turn, and a stall of a day.
 const NOT_MODELLED: [&str; 2] = ["asked", "stalled"];
 
 fn is_not_modelled(subject: &Value) -> bool {
@@ -69,7 +69,7 @@ impl World {
             text
         };
         let told = objects(&take("told"));
-        // `on-scheduled` and `on-resume` must run in the states `scheduled` and `resumed`.
+        // The hooks `on-scheduled` and `on-resume` write the agent's state to the file `stood`.
         for line in take("stood").lines() {
             let state = if line.starts_with("on-resume") { "resumed" } else { "scheduled" };
             same("where a hook runs", line.contains(&format!("{state:?}")), true)?;
@@ -107,7 +107,7 @@ impl World {
         Ok(())
     }
 
-    /// Checks rules that hold after every act.
+    /// Checks rules about the records that must hold after every act.
     fn compare_invariants(&self) -> Checked {
         let agent = self.dir();
         let state = read_json(&agent.join("state.json"));
@@ -123,7 +123,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares the output of `tick --dry-run` and `next-wake` right before a step.
+    /// Compares the output of `tick --dry-run` and `next-wake` with the model right before a step.
     pub fn compare_decision(&mut self, now: Millis) -> Checked {
         let decision = self.model.preview(now);
         let would = self.ask(now, &["tick", "ada", "--dry-run"])?;
@@ -149,7 +149,7 @@ impl World {
         Ok(json!([decision.decision, decision.reason, found]))
     }
 
-    /// Compares the decision and the advisories of `explain`.
+    /// Compares the decision and the advisories of `explain` with those of the model.
     fn compare_explanation(&mut self, now: Millis, summary: &Value) -> Checked {
         let decision = self.model.preview(now);
         let told = self.ask(now, &["explain", "ada"])?.remove(0);
@@ -163,11 +163,11 @@ impl World {
         nothing_is_silent(summary, &told["decision"])
     }
 
-    /// Compares all that commands show of the agent, and the decision of the next step.
+    /// Compares what commands show of the agent with the model. `in_order`: see `compare_hooks`.
     pub fn compare(&mut self, in_order: bool) -> Checked {
         self.compare_hooks(in_order)?;
         self.compare_invariants()?;
-        // The comparison has a new millisecond, in which no other record was made.
+        // The commands below run a millisecond later, so that no record has the same time.
         self.moments += 1;
         let now = self.now();
         let summary = self.ask(now, &["get", "ada"])?.remove(0);
@@ -241,22 +241,22 @@ impl World {
         same("the triggers", found, expected)
     }
 
-    /// Checks `doctor` and the events at the end of a case, and compares all records that have
-    /// ended.
+    /// Checks `doctor` and the events at the end of a case, and compares all ended records with the
+    /// model.
     pub fn finish(&mut self) -> Checked {
         let now = self.next_moment();
-        // `start` takes the agent's lock, which applies the last commit of a task's supervisor.
+        // `start` takes the agent's lock, so it applies the commit of a task's supervisor.
         self.run(now, &["start", "ada"].map(str::to_owned))?;
         let _ = self.model.command(now, &Command::Start, false);
         let findings = self.ask(now, &["doctor"])?;
         let (sum, findings) = findings.split_last().unwrap();
-        // A stalled agent is an attention that the model leaves out.
+        // The reference model has no stalled agents, so a finding about one is left out.
         let is_stall = |finding: &Value| {
             let says = finding["message"].as_str().is_some_and(|message| message.contains(": stalled "));
             finding["kind"] == "needs_attention" && says && self.model.marks.is_empty()
         };
         let is_left_out = |finding: &&Value| {
-            NOT_ABOUT_RECORDS.iter().any(|kind| finding["kind"] == *kind) || is_stall(finding)
+            NOT_IN_THE_MODEL.iter().any(|kind| finding["kind"] == *kind) || is_stall(finding)
         };
         let warned = findings.iter().filter(is_left_out).count() + usize::from(!self.model.marks.is_empty());
         same("the findings of doctor", [&sum["findings"], &sum["warnings"]], [0, warned])?;
@@ -284,7 +284,7 @@ impl World {
         Ok(())
     }
 
-    /// Compares the last status of all messages that have ended.
+    /// Compares the last status of all messages that have ended with their status in the model.
     fn compare_messages(&self) -> Checked {
         let pending: BTreeSet<String> = names(&self.dir().join("inbox")).into_iter().collect();
         let mut newest = BTreeMap::new();
@@ -410,7 +410,7 @@ pub fn decision_of(step: &Value) -> Value {
         let resolves = if found["resolves"].is_null() { json!([]) } else { found["resolves"].clone() };
         json!([found["class"], found["model_reentry"], found["matched_waiting_reason"], resolves])
     });
-    // The rest of this reason is the number of setbacks and the last error, which the model lacks.
+    // The reference model has only the first words of this reason.
     let held = step["reason"].as_str().is_some_and(|reason| reason.starts_with(HELD));
     let reason = if held { json!(HELD) } else { step["reason"].clone() };
     json!([step["decision"], reason, found])

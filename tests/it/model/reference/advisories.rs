@@ -1,4 +1,4 @@
-//! Semantics §15: advisories.
+//! Semantics §15: advisories, which are warnings in `get` and `explain`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::waits::Wait;
 use super::work::Work;
 use super::{Model, Word};
 
-/// Advisories that depend on the records alone, not on time or on the machine.
+/// Warnings in `get` and `explain` that depend on the records alone, not on time or the machine.
 pub const ADVISORIES: [Word; 4] = [
     "external_wait_has_weak_recoverability",
     "answer_lost",

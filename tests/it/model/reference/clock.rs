@@ -7,8 +7,8 @@ use super::{MAX_DEFERRAL, MAX_DELAY, Millis, Model, ms};
 
 impl Model {
     pub fn limit_future_moments(&mut self, now: Millis) {
-        // A state with a timeout or a pause counts as entered now at the latest. Moments that were
-        // stored on entry are moved back by the same span.
+        // If the agent has entered a state with a timeout or a pause later than now, the entry is
+        // moved to now, and moments that were stored at the entry are moved back by the same span.
         let timed =
             ["initializing", "waiting_resources", "suspended", "failed", "recovering", "shutting_down"];
         let ahead = if timed.contains(&self.execution) { (self.since - now).max(0) } else { 0 };
@@ -33,8 +33,8 @@ impl Model {
 }
 
 impl Timer {
-    /// Moves the next fire back. A repeating timer fires at the second time of its schedule from
-    /// now at the latest.
+    /// Moves the next fire of a repeating timer to its first scheduled time after now, if the fire
+    /// is later than the second one and the clock was set back.
     fn limit_to(&mut self, now: Millis) {
         if self.last_fire.unwrap_or(self.born.0) <= now {
             return;
