@@ -1,4 +1,4 @@
-//! Tests how commands are given their agents: as words, with `-a`, by `--all`, or by the calling
+//! Tests how commands determine their agents: by words, by `-a`, by `--all`, or by the calling
 //! turn.
 
 use std::fs;
@@ -46,7 +46,7 @@ fn what_lists_takes_several_agents_and_says_whose_each_is() {
             .cmd(list.split(' ').chain(["ada", "-a", "bob"]))
             .exits(2)
             .reports("`ada` as a word, and --agent bob: which is meant?");
-        // A missing agent does not hide the others.
+        // An unknown agent must not suppress the output about the others.
         let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).exits(3);
         assert_eq!(ran.stdout.lines().count(), of("ada").len() + 1, "{list}: {ran}");
     }
@@ -60,8 +60,7 @@ fn what_lists_takes_several_agents_and_says_whose_each_is() {
     assert_eq!(sandbox.json_lines(["task", "list", "--all", "--ended"]).len(), 2);
 }
 
-/// Commands that list, each with true if its JSON objects name the agent even if it is the only
-/// one.
+/// List commands, each with true if its JSON objects name the agent even if there is only one.
 const LISTS: [(&str, bool); 13] = [
     ("wait list", false),
     ("timer list", false),
@@ -78,7 +77,7 @@ const LISTS: [(&str, bool); 13] = [
     ("logs --since 365d", true),
 ];
 
-/// Agents `ada` and `bob` with a record of every kind in [`LISTS`].
+/// Agents `ada` and `bob`, each with a record of every kind in [`LISTS`].
 fn full() -> Sandbox {
     let sandbox = two();
     fs::write(sandbox.project().join("good"), "").unwrap();
@@ -107,7 +106,7 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
                 sandbox.cmd(with(&[&["--json"][..], more].concat())).env("DORMOUSE_AGENT", agent).exits(0);
             let mut lines = objects(&ran.stdout);
             for line in &mut lines {
-                // The period of `usage` depends on the time of the command.
+                // The period of `usage` depends on the time of the command, so it is left out.
                 line.as_object_mut()
                     .unwrap()
                     .retain(|field, _| !["since", "until"].contains(&field.as_str()));
@@ -131,11 +130,11 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
         sandbox.cmd(with(&["ada", "-a", "bob"])).exits(2);
         sandbox.cmd(with(&["ada", "--all"])).exits(2);
     }
-    // The timer that fires first is listed first, whichever agent has it.
+    // Timers are listed in the order in which they fire, not by agent.
     let timers = sandbox.run(["timer", "list"]);
     let agents: Vec<&str> = timers.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(agents, ["bob", "ada"], "{timers}");
-    // A command that changes records needs a name.
+    // Unlike a list, a command that changes records demands the name of an agent.
     for changes in ["queue dead --ack", "queue rejected --drop --all"] {
         sandbox.cmd(changes.split(' ')).exits(2).reports("which agent?");
     }
@@ -215,7 +214,7 @@ fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
         sandbox.cmd(["tick", name, "--until-idle"]).output();
         assert!(next().starts_with(&format!("{name}  ")), "the follower shows new events");
     }
-    // The follower ends with success when its output has no reader.
+    // The follower exits with 0 when its output has no reader.
     drop(lines);
     assert_eq!(child.0.wait().unwrap().code(), Some(0));
     // The follower fails when the state directory is removed.
@@ -248,7 +247,7 @@ fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
     add(&sandbox, "adamant", "true");
     let id = sandbox.json_lines(["queue", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
     let part = &id[4..20];
-    // The agent may stand before the id, as in `enqueue ada TEXT`.
+    // `queue show` accepts the agent before or after the message id.
     for line in
         [["queue", "show", "ada", &id], ["queue", "show", "ada", part], ["queue", "show", part, "ada"]]
     {
@@ -295,8 +294,8 @@ fn behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent() {
     assert_ne!(sandbox.run(["queue", "rejected", "bob"]), "");
 }
 
-/// A terminal shows the last eight digits of an id, which differ even for ids that were made at
-/// once. Commands accept these digits, and `latest`.
+/// A terminal shows the last eight digits of an id, which differ even for ids that were created at
+/// the same time. Commands accept these digits, and `latest`.
 #[test]
 fn ids_have_a_short_form_and_the_newest_record_a_name() {
     let sandbox = started("true");
@@ -323,7 +322,7 @@ fn ids_have_a_short_form_and_the_newest_record_a_name() {
     let of_bob = sandbox.run(["enqueue", "bob", "x"]);
     assert_eq!(sandbox.json(["queue", "show", "latest"])["id"], of_bob.trim());
     assert_eq!(sandbox.json(["queue", "show", "latest", "-a", "ada"])["id"], *ids[49]);
-    // `latest` is the newest record of all agents, ended or not.
+    // `latest` is the newest record of all agents, even if it has ended.
     sandbox.run(["tick", "bob"]);
     assert_eq!(sandbox.json(["queue", "show", "latest"])["status"], "processed");
     assert_eq!(sandbox.json(["run", "show", "latest"])["message_id"], of_bob.trim());

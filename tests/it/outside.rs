@@ -1,4 +1,4 @@
-//! Tests the examples for CI and containers: takes the steps that can run here out of the files,
+//! Tests the examples for CI and containers: extracts the steps that can run here from the files,
 //! and runs them.
 
 use std::fs;
@@ -28,8 +28,8 @@ fn steps(workflow: &str) -> Vec<String> {
     begins.map(script).collect()
 }
 
-/// Agent `reviewer` and a tick that follows. A turn whose context contains `worse`, which no id
-/// contains, fails for good.
+/// Agent `reviewer` and a `tick --all --follow` that runs its turns. A turn fails for good if its
+/// context contains `worse`, which occurs in no id.
 fn reviewer() -> (Sandbox, Beside) {
     let sandbox = started("true").with_real_clock();
     let turn = "case \"$(cat)\" in *worse*) exit 3 ;; *) echo \"all is well\" ;; esac";
@@ -99,9 +99,8 @@ fn the_script_ends_with_the_verdict_or_in_time() {
     assert_eq!(script("good", "20ms").stdout, "all is well\n");
 }
 
-/// Starts the entry point of the container as the first process of a process namespace. If no
-/// namespace can be made, as a process that adopts orphans. Returns the child of the test, and the
-/// process id of the entry point.
+/// Starts the entry point of the container as the first process of a process namespace, or else as
+/// a process that adopts orphans. Returns the child process, and the process id of the entry point.
 fn entry_point(sandbox: &Sandbox) -> (Beside, u32) {
     let entry = example("container/entrypoint.sh").into_os_string();
     let environment =
@@ -152,7 +151,7 @@ fn the_first_process_of_a_container_steps_reaps_and_lets_turns_end() {
     assert_eq!(sandbox.run(["enqueue", "ada", "look at it", "--await"]), "reviewed\n");
     let has_no_zombie = || children(first).into_iter().all(lives).then_some(());
     eventually("no zombie is left", has_no_zombie);
-    // The kernel delivers no signal to the first process of a namespace that it has no handler for.
+    // Without the file `go`, for which it waits, the next turn still runs at the SIGTERM.
     fs::remove_file(&go).unwrap();
     sandbox.run(["enqueue", "ada", "look once more"]);
     let begun = sandbox.home().join("begun");

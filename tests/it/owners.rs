@@ -11,7 +11,7 @@ use crate::harness::Ran;
 use crate::setup::{commands, edit_file, failure, objects, tree};
 use crate::sharing::{OWNER, STRANGER, Shared, mode, unshared};
 
-/// State directory of the owner with a started agent `a`, which has one message.
+/// Makes agent `a` with one message, owned by [`OWNER`]. `None` if the test can't switch users.
 fn owned() -> Option<Shared> {
     let owned = unshared(OWNER)?;
     owned.owner(&["init"]);
@@ -146,7 +146,7 @@ fn doctor_names_the_files_of_another_user_and_the_chown() {
         (ran.code(), found.iter().map(finding).collect::<Vec<_>>())
     };
     assert_eq!(findings(), (0, Vec::new()));
-    // A tick of root by an earlier version left such a journal.
+    // With an earlier version, a tick by root left a journal that only root can read.
     let journal = state.join("agents/a/journal.jsonl");
     chown(&journal, Some(0), Some(0)).unwrap();
     mode(&journal, 0o600);
@@ -155,7 +155,7 @@ fn doctor_names_the_files_of_another_user_and_the_chown() {
     assert!(code == 6 && !is_warning, "{message}");
     let advice = format!("sudo chown -hR {OWNER} {}", state.join("agents/a").display());
     assert!(message.contains("journal.jsonl belongs to root") && message.contains(&advice), "{message}");
-    // A file that the owner can read leads to a warning alone.
+    // Another user's file that the state directory's owner can read is only a warning.
     mode(&journal, 0o644);
     let (_, found) = findings();
     assert!(matches!(found.as_slice(), [(_, true)]), "{found:?}");

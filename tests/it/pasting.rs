@@ -3,8 +3,8 @@
 //!
 //! The commands are typed on a pseudo-terminal, in bash and in zsh: at the pace of a person, who
 //! waits for the prompt, and all at once. Each command must end with status 0, and the shell must
-//! stay in the directory in which it began. If a page shows a line `exit status N`, the shell must
-//! print that line.
+//! stay in its first directory. If a page shows a line `exit status N`, the shell must print that
+//! line.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,8 +16,7 @@ use crate::server::server;
 use crate::setup::eventually;
 use crate::watching::terminal::Terminal;
 
-/// Commands that no shell of the tests runs: the page, the beginning of the command, and the
-/// reason.
+/// Commands that these tests do not type: the page, the beginning of the command, and the reason.
 const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("README.md", "cargo install", "compiles for minutes"),
     ("README.md", "sh examples/quickstart.sh", "run by `examples::quickstart`"),
@@ -32,7 +31,7 @@ const LEFT_OUT: &[(&str, &str, &str)] = &[
     ("examples/fleet/README.md", "docker ", "needs docker"),
 ];
 
-/// First and second prompt of the shell. No page contains them.
+/// First and second prompt (`PS1`, `PS2`) of the shell. No page contains them.
 const PROMPTS: [&str; 2] = ["@ready@ ", "@more@ "];
 
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +40,8 @@ enum Pace {
     Machine,
 }
 
-/// Returns the commands of a page that a shell of the tests runs. The tests in `examples` run the
-/// scripts, so the shell only checks that each script is executable.
+/// Returns the commands of a page that are typed. Scripts in `examples/` are replaced by a check
+/// that they are executable, because the tests in `examples` run them.
 fn typed(page: &str) -> Vec<Typed> {
     let text = read(page);
     let blocks =
@@ -65,7 +64,7 @@ fn pages() -> Vec<String> {
     documents().into_iter().filter(is_page).collect()
 }
 
-/// Project of a new user: an empty home with a git identity.
+/// Sandbox of a new user: an empty project, and a home with a git identity and the test's prompts.
 fn beginning() -> Sandbox {
     let sandbox = Sandbox::empty().with_real_clock();
     fs::write(sandbox.home().join(".gitconfig"), "[user]\nname = Kim\nemail = kim@example.com\n").unwrap();
@@ -77,7 +76,7 @@ fn beginning() -> Sandbox {
     sandbox
 }
 
-/// Returns the address of a schema in a database that has the roles of docs/FLEET.md.
+/// Returns the URL of a schema in a database that has the roles of docs/FLEET.md.
 fn database(schema: &str) -> String {
     for role in ["worker", "ci", "board"] {
         let create = format!(
@@ -88,7 +87,7 @@ fn database(schema: &str) -> String {
     server().url(schema)
 }
 
-/// Types the commands of a page, and returns the faults.
+/// Types the commands of a page into a shell, and returns the faults.
 fn paste(page: &str, shell: &str, pace: Pace) -> Vec<String> {
     let typed = typed(page);
     if typed.is_empty() {
@@ -142,7 +141,7 @@ fn paste(page: &str, shell: &str, pace: Pace) -> Vec<String> {
     }
     let is_status = |line: &&str| line.strip_prefix("exit status ").is_some_and(|n| n.parse::<u8>().is_ok());
     let shown = typed.iter().flat_map(|typed| typed.shown.iter().map(String::as_str)).filter(is_status);
-    // The shell ends bracketed paste before the output of a command.
+    // The shell ends bracketed paste by an escape sequence, which can precede a line.
     let lines = written.lines().map(|line| line.trim_start_matches("[?2004l"));
     let found: Vec<&str> = lines.filter(is_status).collect();
     let shown: Vec<&str> = shown.collect();
@@ -185,7 +184,7 @@ fn into_zsh_at_once() {
     every_page("zsh", Pace::Machine);
 }
 
-/// Each entry of [`LEFT_OUT`] names a command of its page.
+/// Checks that each entry of [`LEFT_OUT`] is the beginning of a command on its page.
 #[test]
 fn what_is_left_out_is_on_its_page() {
     for (page, begins, reason) in LEFT_OUT {

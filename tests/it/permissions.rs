@@ -31,7 +31,7 @@ pub fn as_a_stranger(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     Some(command.output().unwrap().into())
 }
 
-/// Runs a command with `--json` in the project, as [`as_a_stranger`].
+/// Runs a command with `--json` in the project as another user. `None` unless the tests are root.
 fn in_project(sandbox: &Sandbox, args: &[&str]) -> Option<Ran> {
     let project = sandbox.project();
     as_a_stranger(sandbox, &[&["--json", "-C", project.to_str().unwrap()], args].concat())
@@ -197,7 +197,7 @@ fn files_that_are_named_on_the_command_line_are_told_apart_too() {
             assert_eq!((ran.code(), error["kind"].as_str()), (1, Some(kind)), "{args:?}: {ran}");
             let named = error["path"].as_str().unwrap();
             assert!(named.contains(file) || named.contains("dir"), "{args:?}: {ran}");
-            // The hint about a text explains `@FILE`.
+            // An error about an argument `@FILE` always has a hint, which explains this notation.
             let hint = hint || args.contains(&word.as_str());
             assert_eq!(error["hint"].is_string(), hint, "{args:?}: {ran}");
         }

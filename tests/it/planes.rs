@@ -12,7 +12,7 @@ use crate::setup::{
     waits, words,
 };
 
-/// Turn that appends the text of its message, as one line, to `home/heard`.
+/// Turn that appends the text of its message, as one line, to the file `home/heard`.
 const NOTING: &str = r#"sed -n '/"message": {/,/"authority_class"/d; /"text": "/{s/.*"text": "//; s/"$//; p; q}' "$DORMOUSE_CONTEXT" >> "$HOME/heard""#;
 
 /// Turn that moves `home/outcome`, if it exists, to the path of the turn's outcome.
@@ -45,7 +45,7 @@ fn history(sandbox: &Sandbox, kind: &str, id: &str) -> Vec<String> {
     about.map(|data| data["action"].as_str().or(data["to"].as_str()).unwrap().to_owned()).collect()
 }
 
-/// Runs a command at a fixed time; the command must succeed. Returns its objects.
+/// Runs a command at a fixed time; the command must succeed. Returns the printed JSON objects.
 #[track_caller]
 fn at(sandbox: &Sandbox, moment: &str, args: &[&str]) -> Vec<Value> {
     let ran = sandbox.cmd([&["--json"], args].concat()).env("DORMOUSE_NOW", moment).output();
@@ -53,7 +53,7 @@ fn at(sandbox: &Sandbox, moment: &str, args: &[&str]) -> Vec<Value> {
     objects(&ran.stdout)
 }
 
-/// Runs a command that must be refused because of the records. Returns the error.
+/// Runs a command that must be refused because of the current records. Returns the error.
 #[track_caller]
 fn refused(sandbox: &Sandbox, args: &[&str], kind: &str) -> Value {
     failure(&sandbox.cmd([&["--json"], args].concat()).fails(4, kind))
@@ -65,7 +65,7 @@ fn wrong(sandbox: &Sandbox, args: &[&str], kind: &str) {
     sandbox.cmd([&["--json"], args].concat()).fails(2, kind);
 }
 
-// Work items
+// Tests of work items
 
 #[test]
 fn a_work_item_is_shown_whole() {
@@ -205,7 +205,7 @@ fn an_item_gets_one_tick_for_each_revision_and_reason() {
     let item = work(&sandbox, "tidy up", &[]);
     let tick = "emit_system_tick (queued_available)";
     let turn = "start_model_turn (system_tick) completed";
-    // After a turn that has not changed the item, the scheduler starts no further turn for it.
+    // After a turn that left the work item unchanged, the scheduler starts no further turn for it.
     assert_eq!(decisions(&sandbox), [tick, turn, "noop (duplicate_queued_available)"]);
     assert_eq!(decisions(&sandbox), ["noop (duplicate_queued_available)"]);
     assert_eq!(shown(&sandbox, &item)["current"], false, "a queued item does not take the focus by itself");
@@ -214,7 +214,7 @@ fn an_item_gets_one_tick_for_each_revision_and_reason() {
     sandbox.run(["work", "pick", &item]);
     let expected = ["emit_system_tick (continue_active)", turn, "noop (duplicate_continue_active)"];
     assert_eq!(decisions(&sandbox), expected);
-    // A wake hint gives the item one more turn.
+    // A wake hint causes one more turn for the current work item.
     sandbox.run(["wake", "ada"]);
     let after_hint = decisions(&sandbox);
     assert_eq!(after_hint[0], "emit_system_tick (wake_hint)");
@@ -266,7 +266,7 @@ fn one_reminder_for_all_blocked_items_clears_nothing() {
     assert!(field(&sandbox, "stalled").contains("work unblock"), "only the operator can unblock the items");
 }
 
-// Waits
+// Tests of waits
 
 #[test]
 fn a_wait_belongs_to_who_is_named_else_the_turns_item_else_the_focus_else_the_agent() {
@@ -285,14 +285,14 @@ fn a_wait_belongs_to_who_is_named_else_the_turns_item_else_the_focus_else_the_ag
     let both =
         ["wait", "-a", "ada", "--on", "operator", "--reason", "r", "--whole-agent", "--work-item", &other];
     sandbox.cmd(both).exits(2);
-    // Inside a turn, the wait belongs to the item of the turn, although another item is current.
+    // Inside a turn, the wait belongs to the turn's work item, although another item is current.
     let third = work(&sandbox, "third", &[]);
     assert_eq!(decision(&step(&sandbox)), "emit_system_tick (queued_available)");
     assert_eq!(decision(&step(&sandbox)), "start_model_turn (system_tick) completed");
     assert_eq!(shown(&sandbox, &third)["scheduling_state"], "waiting_operator");
 }
 
-/// Decisions about an agent that has a system wait.
+/// Decisions about an agent with a wait of kind `system`, which no message ends.
 const SYSTEM_WAIT: [&str; 3] = [
     "emit_system_tick (system_wait)",
     "start_model_turn (system_tick) completed",
@@ -336,8 +336,8 @@ fn each_kind_of_wait_of_the_agents_own_has_its_rung() {
         wait(&sandbox, kind, flags);
         assert_eq!(decisions(&sandbox), [expected]);
     }
-    // No message reports the end of a system wait: the agent gets one turn, then waits for the
-    // deadline.
+    // No message ends a wait of kind `system`, so the agent gets one turn, then waits for the
+    // expiry.
     let sandbox = started("true");
     wait(&sandbox, "system", &["--expires", "1h"]);
     assert_eq!(decisions(&sandbox), SYSTEM_WAIT);
@@ -386,7 +386,7 @@ fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
         ("external", &[], "enqueue ada green --origin webhook"),
     ] {
         let sandbox = started("true");
-        // The agent has a second wait, which is not the waiting reason of the closure.
+        // A second wait of the agent, which the trigger does not match, must survive the step.
         let aside = work(&sandbox, "aside", &[]);
         let other = wait(&sandbox, "external", &["--work-item", &aside, "--resource", "other"]);
         let waiting = wait(&sandbox, kind, flags);
@@ -446,7 +446,7 @@ fn the_end_of_a_timer_wait_wakes_and_ends_it() {
     assert_eq!(decision(&woken), "start_model_turn (timer_tick) completed");
     let expected = json!({ "class": "resume_expected_wait", "matched_waiting_reason": true });
     assert_includes(&woken["continuation"], expected);
-    // The claim records the wait that the message will end; the settlement of the turn resolves it.
+    // The claim records which wait the message will end; the end of the turn resolves the wait.
     assert_eq!(history(&sandbox, "wait_transition", &waiting), ["active", "active", "resolved"]);
     assert_eq!(shown(&sandbox, &item)["scheduling_state"], "runnable");
     assert_eq!(heard(&sandbox), ["why"]);
@@ -462,7 +462,7 @@ fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
     let looked = step(&sandbox);
     assert_eq!(decision(&looked), "start_model_turn (system_tick) completed");
     assert_eq!(looked["continuation"]["matched_waiting_reason"], false);
-    // The recheck repeats until the wait ends.
+    // The recheck is repeated until the wait ends, so the next one is due an hour later.
     assert_eq!(looked["next_due_at"], "2026-01-02T05:04:08.000Z");
     assert_eq!(waits(&sandbox), std::slice::from_ref(&waiting));
     sandbox.pass(3600);
@@ -512,7 +512,7 @@ fn a_cancelled_wait_is_no_longer_waited_for() {
     assert_eq!(step(&sandbox)["continuation"]["class"], "local_continuation");
 }
 
-// Timers
+// Tests of timers
 
 #[test]
 fn a_timer_is_shown_whole_and_fires_once() {
@@ -588,8 +588,8 @@ fn each_way_to_say_when_has_its_next_fire() {
     assert_eq!(timers(&sandbox).len(), 11);
 }
 
-/// Makes a timer with these flags at 2026-01-02T03:04:08Z, and ticks its agent next at `moment`.
-/// Returns the source references of the messages of the fires, and the timers that are left.
+/// Creates a timer with these flags at 2026-01-02T03:04:08Z, and ticks its agent next at `moment`.
+/// Returns the source references of the messages of the timer, and the timers that are left.
 fn after_absence(flags: &[&str], moment: &str) -> (Vec<Value>, Vec<Value>) {
     let sandbox = started("true");
     id(&sandbox, &[&["timer", "add", "tick"], flags].concat());
@@ -622,7 +622,7 @@ fn fires_that_nobody_was_there_for_are_caught_up_as_told() {
     for left in [left, left_all, left_skip] {
         assert_eq!(left[0]["next_at"], "2026-01-02T07:04:08.000Z", "the next fire keeps to the schedule");
     }
-    // A fire on time is not a missed fire, so `--catch-up skip` does not skip it.
+    // A timer that fires on time has missed nothing, so `--catch-up skip` skips no message.
     let (heard, _) = after_absence(&["--every", "1h", "--catch-up", "skip"], "2026-01-02T04:04:09Z");
     assert_eq!(moments(&heard), ["2026-01-02T04:04:08.000Z"]);
 }
@@ -784,14 +784,14 @@ fn the_next_wake_is_written_in_three_ways() {
     assert_eq!(wake("systemd", &["bob"]), "2026-01-02 10:00:00.000 UTC\n");
     let expected = json!({ "agents": ["ada", "bob"], "next_due_at": "2026-01-02T09:00:00.250Z" });
     assert_eq!(sandbox.json(["next-wake", "--all"]), expected);
-    // A queued message is due now.
+    // A queued message makes a step due now.
     sandbox.run(["enqueue", "bob", "hello"]);
     assert_eq!(wake("rfc3339", &["--all"]), "2026-01-02T03:04:21.000Z\n");
     sandbox.cmd(["next-wake", "carl"]).exits(3);
     sandbox.cmd(["next-wake"]).exits(2);
 }
 
-// Messages with a delay
+// Tests of messages with a delay
 
 #[test]
 fn a_message_that_is_put_off_comes_as_it_was_said() {
@@ -851,8 +851,7 @@ fn a_message_that_is_put_off_is_dropped_with_its_timer() {
     sandbox.run(["timer", "cancel", timers(&sandbox)[0]["id"].as_str().unwrap()]);
     let shown = sandbox.json(["queue", "show", message]);
     assert_includes(&shown, json!({ "status": "dropped", "settlement.reason": "its timer was cancelled" }));
-    // The cache of dedupe keys, and the cache that is rebuilt from the records, have the same
-    // answer.
+    // The cache of dedupe keys gives the same answer after it was rebuilt from the records.
     for _ in 0..2 {
         let ran = sandbox.cmd(["--json", "enqueue", "ada", "x", "--dedupe-key", "k"]).output();
         let expected = json!({ "message_id": put_off["message_id"], "status": "dropped" });
@@ -864,9 +863,9 @@ fn a_message_that_is_put_off_is_dropped_with_its_timer() {
     assert_eq!(heard(&sandbox), Vec::<String>::new());
 }
 
-// Actions of an outcome file
+// Tests of the actions of an outcome file, by which a turn requests changes
 
-/// Runs one turn of `ada` whose outcome has these actions, and returns the step.
+/// Runs one turn of `ada` whose outcome file has the given actions, and returns the step.
 #[track_caller]
 fn answer(sandbox: &Sandbox, actions: &Value) -> Value {
     fs::write(sandbox.home().join("outcome"), json!({ "actions": actions }).to_string()).unwrap();
@@ -1006,7 +1005,7 @@ fn two_agents_can_not_talk_for_ever() {
     assert_eq!(ended, ["completed", "completed", "completed", "completed", "completed", "failed"]);
 }
 
-// Continuation of each trigger for each wait
+// Tests of what each kind of trigger (message or hint) does to an agent with each kind of wait
 
 /// Triggers (rows) and the waits that the agent has before them (columns), with the expected
 /// continuation:
@@ -1051,7 +1050,7 @@ const CONTINUATIONS: &str = "
     still OTHER                                  .        .        .     .      .    m
 ";
 
-/// Agent after a prior wait, with the ids of the wait and of the two tasks. An absent id is empty.
+/// Agent with a wait, and the ids of the wait and of two tasks, which are empty without a record.
 struct Waiting {
     sandbox: Sandbox,
     wait: String,
@@ -1060,7 +1059,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// Makes the agent. The tasks are started if `has_tasks`, and for the wait for a task.
+    /// Makes an agent with the wait `prior`. Starts tasks if `has_tasks`, or if the wait needs one.
     fn after(prior: &str, has_tasks: bool) -> Waiting {
         let sandbox = Sandbox::in_memory();
         sandbox.run(["init"]);
@@ -1086,8 +1085,8 @@ impl Waiting {
         Waiting { sandbox, wait: waiting, task, other }
     }
 
-    /// Returns a copy of the agent, or a new agent if the agent has tasks, whose processes can't be
-    /// copied.
+    /// Returns a copy of the agent; or a new agent if there are tasks, because running processes
+    /// can't be copied.
     fn again(&self, prior: &str, has_tasks: bool) -> Waiting {
         if has_tasks || prior == "task" {
             return Waiting::after(prior, has_tasks);
@@ -1112,7 +1111,7 @@ impl Waiting {
             self.sandbox.run(&words);
             return;
         }
-        // No command sends the result of a running task, so the test edits the result of its end.
+        // Only an ended task sends a result, so the test edits one to report a running task.
         self.sandbox.run(["task", "stop", &words[1]]);
         let inbox = self.sandbox.agent("ada").join("inbox");
         let path = eventually("its result", || names(&inbox).first().map(|name| inbox.join(name)));

@@ -23,7 +23,7 @@ enum Node {
     File(Vec<u8>),
 }
 
-/// Change of the file system. Changes of names and of contents reach the disk independently.
+/// Change in the file system. Changes of names and of contents reach the disk independently.
 #[derive(Debug, Clone)]
 enum Change {
     Link { dir: Id, name: String, node: Id },
@@ -35,7 +35,7 @@ enum Change {
 }
 
 impl Change {
-    /// Returns the directory that gets the name, or the file. Its changes reach the disk in order.
+    /// Returns the changed file or directory. Changes of the same one reach the disk in order.
     fn queue(&self) -> Id {
         match self {
             Change::Link { dir, .. } | Change::Unlink { dir, .. } => *dir,
@@ -49,8 +49,8 @@ impl Change {
         !matches!(self, Change::Write { .. } | Change::Cut { .. })
     }
 
-    /// True if a sync of this file or directory makes the change durable. A rename is one change: a
-    /// sync of either directory makes all of it durable.
+    /// True if a sync of the file or directory `node` makes the change durable. A rename is one
+    /// change: a sync of either directory makes all of it durable.
     fn is_synced_by(&self, node: Id) -> bool {
         self.queue() == node
             || matches!(self, Change::Rename { from, .. } if *from == node)
@@ -68,29 +68,29 @@ enum Event {
     Printed(String),
 }
 
-/// Changes without a sync that survive a power cut.
+/// Unsynced changes that survive a power cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Luck {
     None,
     All,
-    /// Every change of a name, and no content: a file that was renamed before its content was
-    /// synced.
+    /// All changes of file names survive and no contents, as if a file was renamed before its
+    /// content was synced.
     Names,
-    /// Every change, with zeros for the contents: the length of a file reached the disk, its
+    /// All changes survive, but contents as zeros: the length of a file reached the disk, its
     /// content did not.
     Zeros,
-    /// Every content, and no change of a name.
+    /// All changes of file contents survive the power cut, but no changes of file names.
     Contents,
-    /// The first few changes of each directory and file, drawn with this seed. The last write may
-    /// be torn.
+    /// The first changes of each directory and file survive; the seed decides how many. Only a part
+    /// of the last write may survive.
     Some(u64),
 }
 
-/// File operations of commands, from a durable tree.
+/// Recorded file operations of commands, and the directory tree before these operations.
 struct Tape {
-    /// Nodes of the tree at the beginning. Nodes that were made later are empty.
+    /// Files and directories before the first command, and an empty one for each created later.
     base: Vec<Node>,
-    /// Nodes with every change, as the commands see them.
+    /// Files and directories with all recorded changes, as the commands see them.
     now: Vec<Node>,
     events: Vec<Event>,
     root: PathBuf,
@@ -112,7 +112,7 @@ impl Tape {
         })
     }
 
-    /// Returns the directory of a path below the root, and the last name of the path.
+    /// Returns the directory that contains a path below the root, and the path's file name.
     fn place(&self, path: &Path) -> Option<(Id, String)> {
         let dir = self.find(path.parent()?)?;
         Some((dir, path.file_name()?.to_string_lossy().into_owned()))
@@ -139,7 +139,7 @@ impl Tape {
         }
     }
 
-    /// Adds the calls of one command that strace has recorded.
+    /// Adds the system calls of one command that strace has recorded.
     fn play(&mut self, recording: &str) {
         let mut open: HashMap<i64, (Id, usize)> = HashMap::new();
         for line in recording.lines() {
@@ -212,7 +212,7 @@ impl Tape {
                 self.exchange(&call.path_at(0, 1), &call.path_at(2, 3));
             }
             "renameat" | "renameat2" => self.rename(&call.path_at(0, 1), &call.path_at(2, 3)),
-            // The model has no permissions, special files, locks and processes.
+            // The disk model ignores space, permissions, special files, locks and processes.
             "fallocate" | "mknodat" | "fchmod" | "pidfd_open" | "pidfd_send_signal" | "kill" | "flock"
             | "poll" | "ppoll" | "wait4" | "waitid" | "clone" | "clone3" | "fork" | "vfork"
             | "exit_group" => {}
@@ -306,7 +306,7 @@ fn apply(nodes: &mut [Node], change: &Change) {
             names_of(nodes, *dir).remove(name);
         }
         Change::Rename { from, from_name, to, to_name, node } => {
-            // The old name may lead to another node if a change before the rename was lost.
+            // The old name may belong to another file if the power cut lost an earlier change.
             let names = names_of(nodes, *from);
             if names.get(from_name) == Some(node) {
                 names.remove(from_name);
@@ -330,12 +330,11 @@ fn apply(nodes: &mut [Node], change: &Change) {
     }
 }
 
-/// Decides which of the changes that are not durable survive. The random numbers are the same in
-/// each run.
+/// Decides which unsynced changes survive. The random numbers are the same in each run.
 struct Dice {
     luck: Luck,
     state: u64,
-    /// Files and directories that have lost a change, and so lose all changes after it.
+    /// Files and directories that have lost a change, and therefore lose all later changes.
     over: HashSet<Id>,
 }
 
@@ -351,7 +350,7 @@ impl Dice {
         (self.state >> 33) % sides
     }
 
-    /// Returns the part of a change that survives.
+    /// Returns the part of an unsynced change that survives the power cut.
     fn survivor(&mut self, change: &Change) -> Option<Change> {
         let (luck, mut change) = (self.luck, change.clone());
         let survives = match luck {
@@ -389,7 +388,7 @@ impl Tree {
     fn walk(&mut self, nodes: &[Node], id: Id, path: &mut PathBuf) {
         match &nodes[id] {
             Node::File(bytes) => {
-                // No program reads the text of a lock file.
+                // The content of a lock file only names its holder in messages: not compared.
                 let is_lock = path.extension().is_some_and(|end| end == "lock") || path.ends_with("lock");
                 if !is_lock {
                     self.files.insert(path.clone(), bytes.clone());
@@ -411,8 +410,8 @@ impl Tree {
         for dir in &self.dirs {
             fs::create_dir_all(root.join(dir)).unwrap();
         }
-        // The journals are written last, as of another boot: older than its records, a journal
-        // would count as outdated.
+        // The journal is written last, because a journal of an earlier boot that is older than
+        // `state.json` may be ignored.
         let (journals, others): (Vec<_>, Vec<_>) =
             self.files.iter().partition(|(path, _)| path.ends_with("journal.jsonl"));
         for (path, bytes) in others {
@@ -424,8 +423,8 @@ impl Tree {
     }
 }
 
-/// Line of strace: `name(args) = result`. Strings and the paths of descriptors are hexadecimal, so
-/// they contain no syntax.
+/// Line of strace: `name(args) = result`. strace prints strings and paths of descriptors in
+/// hexadecimal, so they contain no separators.
 struct Call<'a> {
     name: &'a str,
     args: Vec<&'a str>,
@@ -471,20 +470,20 @@ struct Outage<'a> {
     luck: Luck,
 }
 
-/// Recording of one command.
+/// Recording of the file operations of one command.
 struct Recorded<'a> {
     scenario: &'a Scenario,
     template: Sandbox,
-    /// Copy of the template in which the command ran. Its history reproduces the recording.
+    /// Copy of `template` in which the command was recorded. Failures print its command lines.
     ran_in: Sandbox,
     tape: Tape,
     first_event: usize,
-    /// Revision of the state after the command.
+    /// Revision of the agent's state after the command.
     final_revision: u64,
 }
 
-/// Returns the calls at which a tick can be killed although the calls of its turn are recorded as
-/// well: strace counts calls for each process, and no turn makes these calls.
+/// Returns the calls at which a tick can be killed in a recording that also traces its turn: strace
+/// counts calls per process, so these are calls that no turn makes.
 fn cuttable(template: &Sandbox, words: &[&str], scenario: &Scenario) -> Vec<strace::Call> {
     let of_tick =
         ["rename", "unlink", "mkdir", "fsync", "fdatasync", "syncfs", "ftruncate", "flock", "pwrite64"];
@@ -511,12 +510,12 @@ fn play<'a>(scenario: &'a Scenario, killed_at: Option<usize>) -> Recorded<'a> {
     Recorded { scenario, template, ran_in, tape, first_event, final_revision }
 }
 
-/// Returns every `every`th of the power cuts of a recording that leave different trees. Adds the
-/// number of all power cuts to `tally`.
+/// Returns every `every`th of the power cuts that leave different trees. Adds the number of all
+/// power cuts to `tally`.
 fn outages<'a>(recorded: &'a Recorded<'a>, every: usize, tally: &mut usize) -> Vec<Outage<'a>> {
     let mut seen = HashSet::new();
     let mut outages = Vec::new();
-    // A long recording is cut after every `step`th event, and after each of its last 30 events.
+    // In a long recording, power is cut after every `step`th event, and each of the last 30.
     let step = (recorded.tape.events.len() / 150).max(1);
     for events in recorded.first_event..=recorded.tape.events.len() {
         if events % step > 0 && recorded.tape.events.len() - events > 30 {
@@ -565,8 +564,8 @@ fn survive(outage: &Outage<'_>) {
         let revision = checker::look(&sandbox.agent(AGENT)).revision();
         let lost = format!("the command had reported its end, but its revision {final_revision} is lost");
         case.must(revision >= *final_revision, &sandbox, lost);
-        // A tick after a killed tick may have reported the turn as interrupted: then the turn may
-        // run again.
+        // A turn that a killed tick has run may run again, unless the tick has reported the turn as
+        // completed.
         let has_completed = scenario.name == "tick: claim, turn, settle" && said.contains("completed");
         let ran_again = has_completed && turns(&sandbox) != turns_before;
         case.must(!ran_again, &sandbox, "a turn that was reported as completed ran again");
@@ -574,7 +573,7 @@ fn survive(outage: &Outage<'_>) {
 }
 
 impl Outage<'_> {
-    /// Describes the last operations before the cut, without the bytes that were written.
+    /// Describes the last operations before the power cut, without the bytes that were written.
     fn last_events(&self) -> String {
         let from = self.events.saturating_sub(12);
         let line = |event: &Event| {
@@ -600,7 +599,7 @@ fn every_command_survives_a_power_cut_at_every_operation() {
         .collect();
     let (mut all, mut tried) = (0, Vec::new());
     for recorded in &recorded {
-        // Every 23rd power cut of a long scenario is tried.
+        // A long scenario has too many power cuts to try, so only every 23rd is tried.
         let every = if recorded.scenario.every > 1 { 23 } else { 1 };
         let outages = outages(recorded, every, &mut all);
         println!(
@@ -615,7 +614,7 @@ fn every_command_survives_a_power_cut_at_every_operation() {
     each_in_parallel(&one_in(12, tried), survive);
 }
 
-/// A killed command leaves changes without a sync. The next command must not take them for durable.
+/// A killed command leaves unsynced changes. The next command must not take them for durable.
 #[test]
 fn power_may_fail_while_a_killed_command_is_cleaned_up() {
     needs!("strace");
@@ -625,8 +624,8 @@ fn power_may_fail_while_a_killed_command_is_cleaned_up() {
     each_in_parallel(&points, |point| {
         let recorded = play(scenario, Some(*point));
         let mut all = 0;
-        // The place of the kill matters more than that of the power cut: every 11th power cut is
-        // tried.
+        // The call at which the command is killed matters more than the power cut: every 11th power
+        // cut is tried.
         for outage in outages(&recorded, 11, &mut all) {
             survive(&outage);
             outages_tried.fetch_add(1, Ordering::Relaxed);
@@ -641,9 +640,9 @@ fn power_may_fail_while_a_killed_command_is_cleaned_up() {
     );
 }
 
-/// The sync of its journal line commits a transaction. A command that finds a line without its mark
-/// can't know of the sync. It syncs the line before it applies the line, so that a power cut can't
-/// leave a part of the changes.
+/// A command that finds a journal line that is not marked as applied can't know if the line is
+/// synced. The command syncs the line before it applies the changes, so that a power cut can't
+/// leave a part of them.
 #[test]
 fn a_journal_that_is_found_is_made_durable_first() {
     needs!("strace");
@@ -653,7 +652,7 @@ fn a_journal_that_is_found_is_made_durable_first() {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let points = cuttable(&template, &words, scenario);
     let committed = points.iter().position(strace::Call::is_about_journal).unwrap();
-    assert_eq!(points[committed + 1].name, "fdatasync", "the tick syncs the journal next");
+    assert_eq!(points[committed + 1].name, "fdatasync", "the command syncs the journal next");
     let recorded = play(scenario, Some(committed + 1));
     let mut all = 0;
     let outages = outages(&recorded, 1, &mut all);

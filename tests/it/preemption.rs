@@ -44,7 +44,7 @@ fn agent() -> Sandbox {
     started(r#". "$HOME/turn""#)
 }
 
-/// Returns a sandbox with that agent and one queued message.
+/// Returns a sandbox with the started agent `ada`, which has one queued message.
 #[track_caller]
 fn with_message() -> Sandbox {
     let sandbox = agent();
@@ -72,7 +72,7 @@ fn step_at(sandbox: &Sandbox, now: &str) -> Value {
     objects(&ran.stdout).pop().unwrap_or_else(|| panic!("{ran}"))
 }
 
-/// Starts a tick whose turn runs `script`, and returns when the turn has called `up`.
+/// Starts a tick whose turn runs `script`. Returns once the script has made the file `up`.
 #[track_caller]
 fn running(sandbox: &Sandbox, script: &str) -> Beside {
     turns(sandbox, script);
@@ -84,7 +84,7 @@ fn hook(sandbox: &Sandbox, name: &str, script: &str) {
     setup::hook(&sandbox.agent("ada"), name, &format!("{WORDS}\n{script}"));
 }
 
-/// Makes the file for which a turn waits with `come`.
+/// Makes a file in `$HOME` for which the script of a turn waits.
 fn go(sandbox: &Sandbox, name: &str) {
     fs::write(sandbox.home().join(name), "").unwrap();
 }

@@ -1,5 +1,5 @@
-//! Tests what commands draw on a terminal during their work: their progress, and the age of a
-//! running turn.
+//! Tests what commands draw on a terminal while they work: their progress, and the age of a running
+//! turn.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::harness::{Cmd, Sandbox, each_in_parallel};
 use crate::setup::{add, pseudo_terminal, say, started};
 
-/// Screens that a terminal showed, after each piece of output, and the last one.
+/// Text of a terminal's screen after each piece of output, and at the end.
 struct Seen {
     screens: Vec<String>,
     end: String,
@@ -33,7 +33,7 @@ impl Seen {
 fn on_terminal(cmd: Cmd<'_>, term: &str, key: Option<(&str, &[u8])>) -> Seen {
     let command = cmd.into_command();
     let mut leader = Command::new("setsid");
-    // A script that runs the tests in the background makes them ignore SIGINT.
+    // The tests may have inherited an ignored SIGINT from a shell that runs them in the background.
     leader
         .args(["--ctty", "--wait", "env", "--default-signal=INT"])
         .arg(command.get_program())
@@ -51,7 +51,7 @@ fn run(mut command: Command, mut key: Option<(&str, &[u8])>) -> Seen {
     let mut terminal = vt100::Parser::new(24, 80, 0);
     let mut screens = Vec::new();
     let mut piece = [0; 4096];
-    // After the end of the last writer, a read from the terminal fails.
+    // The loop ends when no process has the terminal open any more, because the read then fails.
     while let Ok(length @ 1..) = ours.read(&mut piece) {
         terminal.process(&piece[..length]);
         screens.push(terminal.screen().contents());
@@ -66,20 +66,20 @@ fn run(mut command: Command, mut key: Option<(&str, &[u8])>) -> Seen {
     Seen { screens, end: terminal.screen().contents() }
 }
 
-/// Adds an agent with a message, whose turn takes 400 ms.
+/// Adds an agent with a queued message, whose turn takes 400 ms.
 fn add_slow(sandbox: &Sandbox, name: &str) {
     add(sandbox, name, "sleep 0.4");
     sandbox.run(["enqueue", name, "work"]);
 }
 
 /// Runs a script in the foreground of a terminal, with the path of dormouse in `$0` and `word` in
-/// `$1`.
+/// `$1`. `key` is as in [`on_terminal`].
 fn shell(sandbox: &Sandbox, script: &str, word: &str, key: Option<(&str, &[u8])>) -> Seen {
     let words = vec!["-c".into(), script.into(), sandbox.dormouse().into(), word.into()];
     on_terminal(sandbox.program("sh", words), "xterm", key)
 }
 
-/// Four agents with slow turns.
+/// Sandbox with four agents whose turns are slow.
 fn four() -> Sandbox {
     let sandbox = Sandbox::new();
     ["ada", "bob", "cy", "dot"].into_iter().for_each(|name| add_slow(&sandbox, name));
@@ -99,7 +99,7 @@ fn a_step_of_many_agents_says_how_far_it_is() {
     }
 }
 
-/// Returns the number before these words.
+/// Returns the number that precedes `words` on a screen.
 fn count_of(screen: &str, words: &str) -> Option<u32> {
     screen.split_once(words)?.0.rsplit(' ').next()?.parse().ok()
 }
@@ -109,7 +109,7 @@ fn several_at_once_say_how_far_they_are_and_stand_in_nobodys_way() {
     let sandbox = four();
     ["eve", "fay"].into_iter().for_each(|name| add_slow(&sandbox, name));
     let seen = on_terminal(sandbox.cmd(["tick", "--all", "--jobs", "2", "--verbose"]), "xterm", None);
-    // Two jobs that end at once are counted together, so a count may be missing.
+    // The progress bar counts jobs that end at once in one update, so it may skip a number.
     let counts: Vec<u32> =
         seen.screens.iter().filter_map(|screen| count_of(screen, " of 6 agents")).collect();
     assert!(counts.is_sorted() && counts.iter().any(|count| (1..6).contains(count)), "{counts:?}");
@@ -138,7 +138,7 @@ fn nothing_is_drawn_where_nobody_looks() {
         let seen = on_terminal(sandbox.cmd(["tick", "--all"].iter().chain(*flags)), term, None);
         seen.draws_nothing();
     });
-    // The terminal is not the controlling terminal, as for a command in the background.
+    // A command in the background does not own its terminal, and must draw nothing on it.
     let sandbox = four();
     run(sandbox.cmd(["tick", "--all"]).env("TERM", "xterm").into_command(), None).draws_nothing();
     for flags in [&[][..], &["--json"]] {
@@ -158,7 +158,7 @@ fn a_turn_in_the_foreground_shows_its_age_until_it_ends() {
     seen.shows(&age("1s")).shows(&age("2s"));
     assert!(seen.end.starts_with(r#"{"agent":"ada","decision":"start_model_turn""#), "{}", seen.end);
     assert!(!seen.end.contains("so far"), "{}", seen.end);
-    // In a step of several agents, the age of the turn follows the progress bar.
+    // With several agents, the line shows the progress bar, then the age of the turn.
     let sandbox = four();
     add(&sandbox, "eve", "sleep 1.5");
     sandbox.run(["enqueue", "eve", "work"]);
@@ -212,9 +212,9 @@ fn an_interrupted_turn_leaves_a_clean_line() {
 #[test]
 fn an_interrupted_work_leaves_a_clean_line_too() {
     let sandbox = started("true").with_real_clock();
-    // The shell ignores SIGINT, since the terminal is closed when the shell ends.
+    // The terminal is closed when the shell ends, so the shell must survive SIGINT.
     let script = r#"trap : INT; for n in $(seq $1); do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;
-    // Without the interrupt, the first batch would take a minute.
+    // The test interrupts the first batch, which would take a minute.
     for (key, count, status) in [(&b"\x03"[..], "200", 130), (b"", "8", 0)] {
         let seen = shell(&sandbox, script, count, Some((" messages", key)));
         assert!(!seen.end.contains("messages"), "{}", seen.end);

@@ -1,5 +1,5 @@
 //! Tests conditions that only a person can end: questions to the operator, stalled agents, and
-//! state directories without a tick. Every reader shows each of them, and a tick reports each once.
+//! state directories without a tick. Every listing shows them, and a tick reports each once.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::setup::{
     step_on,
 };
 
-/// Turn that asks the operator if its message is `go`.
+/// Turn that asks the operator a question if its message is `go`.
 const ASKS: &str = r#"if [ "$(jq -r .message.body.text < "$DORMOUSE_CONTEXT")" = go ]; then
   dormouse wait --on operator --reason 'Deploy to production?' --option yes --option no
 fi"#;
@@ -21,7 +21,7 @@ fi"#;
 /// Hook that appends its input to `home/noted`.
 const NOTE: &str = r#"cat >> "$HOME/noted""#;
 
-/// Returns the inputs of the hook [`NOTE`].
+/// Returns the inputs that the hook [`NOTE`] has appended to `home/noted`.
 fn noted(sandbox: &Sandbox) -> Vec<Value> {
     objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
 }
@@ -40,7 +40,7 @@ fn a_question_is_told_once_and_ends_with_its_answer() {
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
     say(&sandbox, "go");
-    // A question is not a failure.
+    // A question is not a failure, so the tick exits with 0.
     let ran = sandbox.cmd(["tick", "ada", "-q", "--json"]).exits(0);
     let wait = sandbox.json(["wait", "list", "-a", "ada"])["id"].as_str().unwrap().to_owned();
     let answer = format!("dormouse enqueue ada --wait {wait} TEXT");
@@ -56,14 +56,14 @@ fn a_question_is_told_once_and_ends_with_its_answer() {
     });
     assert_includes(&told, expected);
 
-    // Every reader shows the command that answers the question.
+    // Every listing shows the command that answers the question.
     sandbox.cmd(["list"]).assert().success().stdout(contains("ada !")).stderr(contains(&answer));
     sandbox.cmd([""; 0]).assert().stdout(contains(&answer));
     sandbox.cmd(["get", "ada"]).assert().stdout(contains(&answer));
     sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(&answer));
     let shown = question(&sandbox);
     assert_eq!([&shown["count"], &shown["newest"][0]["subject"]], [&json!(1), &json!("asked")]);
-    // `queue dead --ack` ends no question.
+    // Acknowledging dead letters does not answer the question.
     sandbox.cmd(["queue", "dead", "--ack", "-a", "ada"]).output();
     assert_eq!(question(&sandbox)["count"], 1);
 
@@ -79,7 +79,7 @@ fn a_question_that_a_turn_repeats_is_one_and_one_that_is_asked_after_an_answer_i
     let stderr = || sandbox.cmd(["tick", "ada", "--until-idle"]).output().stderr;
     sandbox.run(["work", "add", "choose", "-a", "ada", "--pick"]);
     assert!(stderr().contains("asks: Which one?"));
-    // The message from the channel is no answer, but its turn asks the same question again.
+    // A message from a channel does not answer the question, but its turn repeats the question.
     extend_policy(&sandbox, "ada", "[inbox]\nunmatched = \"run\"\n");
     sandbox.run(["enqueue", "ada", "news", "--kind", "channel_event", "--origin", "channel:irc"]);
     let before = question(&sandbox);
@@ -150,7 +150,7 @@ fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
     sandbox.run(["wake", "ada"]);
     decisions(&sandbox);
     sandbox.pass(24 * 3600);
-    // The second stall is reported, too.
+    // A second stall is reported although the first one was reported already.
     sandbox.cmd(["tick", "--all"]).output().reports("stalled");
 }
 
@@ -194,13 +194,13 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
     sandbox.cmd(["metrics"]).assert().stdout(contains("nobody_ticks"));
     step(&sandbox);
     assert!(!is_without_ticks(&sandbox));
-    // Steps of `ada` alone leave a due step of `bob` undone.
+    // Ticks of `ada` alone don't help `bob`, whose due step is missed.
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "bob", "x"]);
     sandbox.pass(661);
     sandbox.run(["tick", "ada"]);
     assert!(sandbox.json(["get", "bob"])["advisories"].to_string().contains("nobody_ticks"));
-    // A due timer counts as a due step, unless `overdue_after` is longer or the agent is stopped.
+    // A timer overdue by `overdue_after` shows that nobody ticks, unless the agent is stopped.
     sandbox.run(["tick", "--all", "--until-idle"]);
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "wake"]);
     sandbox.pass(3600 + 661);

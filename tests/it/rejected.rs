@@ -176,7 +176,7 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     let id = sandbox.run(["-q", "enqueue", "b", "for b", "--dedupe-key", "k"]).trim().to_owned();
     let name = format!("2-{id}.json");
     fs::rename(sandbox.agent("b").join("inbox").join(&name), inbox(&sandbox).join(&name)).unwrap();
-    // Commands that read the queue name the wrong agent.
+    // Commands that read the queue name the agent to which the message belongs.
     let reason = "it is a message to `b`: it belongs into that agent's inbox";
     sandbox
         .cmd(["queue", "list", "-a", "a"])
@@ -196,7 +196,7 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     let own = sandbox.run(["-q", "enqueue", "a", "for b", "--dedupe-key", "k"]).trim().to_owned();
     assert_ne!(own, id);
     sandbox.run(["queue", "drop", &own, "-a", "a", "-q"]);
-    // The step names the wrong agent, too.
+    // The error of the step names the agent to which the message belongs.
     let ran = sandbox.cmd(["tick", "a"]).output();
     assert!(ran.code() == 7 && ran.stderr.contains(reason), "{ran}");
     assert_eq!(rejected(&sandbox)[0]["reason"], reason);
@@ -205,7 +205,8 @@ fn a_message_belongs_to_the_agent_that_it_names() {
     assert_eq!(sandbox.json(["get", "a", "counters.turns"]), 0);
 }
 
-/// Damages an admitted message: the step keeps the file, and accepts it once it is repaired.
+/// Damages an admitted message: the step keeps the file, and `queue rejected --accept` takes the
+/// repaired file.
 #[test]
 fn a_message_that_cannot_be_read_is_kept_whole() {
     type Damage = fn(&str) -> Vec<u8>;
@@ -360,7 +361,7 @@ fn a_file_that_is_named_like_a_reason_is_kept() {
     assert_eq!(rejected_paths(&sandbox), ["a.1", "a.reason"]);
 }
 
-/// Runs commands that are no step: they succeed and leave malformed files in the inbox.
+/// Runs commands other than steps: they succeed, and do not move malformed files of the inbox.
 #[test]
 fn no_command_stumbles_over_it() {
     let sandbox = sandbox();

@@ -22,7 +22,8 @@ impl Remote {
         Remote::of(Sandbox::empty().with_real_clock(), agents, shell, count)
     }
 
-    /// Like [`Remote::new`], in a given sandbox, whose git configuration applies to all clones.
+    /// Creates a bare repository with these agents, and `count` clones of it, in a given sandbox.
+    /// The git configuration of the sandbox applies to all clones.
     pub fn of(sandbox: Sandbox, agents: &[&str], shell: &str, count: usize) -> Remote {
         sandbox.run(["init"]);
         make_repository(&sandbox);

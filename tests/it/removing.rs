@@ -234,7 +234,8 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
     }
 }
 
-/// Holds a command at some of its calls while the agent is removed: it finds no agent.
+/// Pauses a command at some of its calls while the agent is removed. Then the command succeeds, is
+/// refused, or finds no agent.
 #[test]
 fn a_command_that_is_held_anywhere_finds_no_agent() {
     needs!("strace");
@@ -374,7 +375,7 @@ fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
         let here = template.copy();
         let args: Vec<&str> = line.split(' ').collect();
         let calls = strace::record(&template.copy(), &args, "").calls;
-        // Commands for all agents are held after they have listed them, others at the settings.
+        // The command is stopped after it lists all agents, or else when it opens its settings.
         let listed = calls.iter().rfind(|call| call.name == "getdents64" && call.rest.contains("/agents>"));
         let at = listed.unwrap_or_else(|| held::call(&calls, "open", "dormouse.toml"));
         let command = Held::at(&here, &args, "", at);

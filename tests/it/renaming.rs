@@ -52,7 +52,7 @@ fn estate() -> Sandbox {
     here
 }
 
-/// Returns the keys and listings of an agent, with its name replaced by `NAME`.
+/// Returns an agent's key files and listings of its records, with its name replaced by `NAME`.
 fn shown(here: &Sandbox, name: &str) -> Vec<String> {
     let keys = names(&here.agent(name).join("keys"));
     let shown = ["queue list", "briefs", "run list", "work list", "timer list", "wait list", "trigger list"];
@@ -95,7 +95,7 @@ fn everything_of_an_agent_goes_along() {
     healthy(&here);
     assert_eq!(here.json(["get", "kid"])["parent"], "ada");
     assert_eq!(shown(&here, "ada"), before);
-    // A new agent takes the free name.
+    // The agent has its old name again, so a new agent can take the name `eve`.
     add(&here, "eve", "true");
     here.run(["enqueue", "eve", "x"]);
     here.run(["tick", "ada", "--until-idle"]);
@@ -218,7 +218,7 @@ fn what_a_turn_has_sent_before_arrives() {
 }
 
 /// Checks the directory after a renaming was interrupted: the agent has its old or its new name, or
-/// has a mark, and the same command completes the renaming.
+/// is marked as moved, and the same command completes the renaming.
 fn can_be_completed(here: &Sandbox, what: &str) {
     healthy(here);
     let there = agents(here);
@@ -241,7 +241,7 @@ fn can_be_completed(here: &Sandbox, what: &str) {
             assert!([3, 4].contains(&here.cmd(words.iter().copied()).output().code()), "{what}: {words:?}");
         }
         if named("eve") {
-            // An agent with its new name gets no third one before the renaming is complete.
+            // An agent that has its new name gets no third name before the renaming is complete.
             assert!([3, 4].contains(&here.cmd(["rename", "ada", "zoe"]).output().code()), "{what}");
         }
     }

@@ -1,4 +1,4 @@
-//! Writes the commands of a case as lines of shell, and as actions of an outcome file.
+//! Writes commands of a test case as lines of shell, or as actions that a turn requests by a file.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::reference::timers::Schedule;
 use super::reference::waits::WaitArgs;
 use super::reference::{Millis, Model, Tag, resource_name};
 
-/// A record whose id a line of shell needs. The line has a variable in place of the id.
+/// A record whose id a shell command needs. The command has a variable in place of the id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     /// Prefix of the id, such as `msg`.
@@ -22,22 +22,22 @@ impl Reference {
         Reference { prefix: "wait", said: said.clone() }
     }
 
-    /// Returns the variable that holds the id. The numbers of names are unique among all kinds.
+    /// Returns the shell variable for the id. No two records of the model have the same number.
     pub fn variable(&self) -> String {
         format!("{}_{}", self.prefix, self.said.rsplit(' ').next().unwrap_or_default())
     }
 }
 
-/// A command line without the word `dormouse`. An id is `$variable`, alone in its word.
+/// A command line without the word `dormouse`. An id is written as the word `$variable`.
 #[derive(Debug, Default)]
 pub struct Line {
     pub words: Vec<String>,
     pub references: Vec<Reference>,
-    /// The record that the command makes; the command prints its id.
+    /// The record that the command creates. The command prints the id of that record.
     pub makes: Option<Reference>,
     /// Text on stdin.
     input: Option<String>,
-    /// True if the operator gives the command, even inside a turn.
+    /// True if the operator gives the command, even if a turn of the agent runs it.
     outside: bool,
 }
 
@@ -63,7 +63,7 @@ impl Line {
         }
     }
 
-    /// Adds the id of a record, if there is such a record.
+    /// Adds the id of the record with the name `said` as a variable; adds nothing without a name.
     fn id(mut self, prefix: &'static str, said: Option<&Tag>) -> Line {
         if let Some(said) = said {
             let reference = Reference { prefix, said: said.clone() };
@@ -77,7 +77,7 @@ impl Line {
         self.word_if(said.is_some(), name).id(prefix, said)
     }
 
-    /// Adds a time that is `span` seconds from now; a negative span is a past time.
+    /// Adds a time `span` seconds from now; a negative span gives a past time.
     fn due(self, now: Millis, span: i64) -> Line {
         if span < 0 {
             self.flag("--at", moment(now + span * 1000)).word_if(true, "--past-ok")
@@ -90,7 +90,7 @@ impl Line {
         Line { makes: Some(Reference { prefix, said }), ..self }
     }
 
-    /// Returns the line for a shell, to be executed at this time.
+    /// Returns the command for a shell, to be executed at the time `at`.
     pub fn shell(&self, at: Millis) -> String {
         let words = self.words.iter().map(|word| match word.strip_prefix('$') {
             Some(variable) => format!("\"${variable}\""),
@@ -120,7 +120,7 @@ pub fn moment(at: Millis) -> String {
     at.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// Returns the command line of a command that is given now to the agent of the model.
+/// Returns the command line of a command that is executed now for the agent of the model.
 pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
     let work = |item: usize| model.work(item).map(|item| &item.tag);
     let wait = |wait: usize| model.wait(wait).map(|wait| &wait.tag);
@@ -228,7 +228,7 @@ pub fn line(model: &Model, now: Millis, command: &Command) -> Line {
             let pipe = pipe(&model.next_tag("task"));
             start_task(model, *notify, &format!("read code < \"$HOME/{pipe}\"; exit \"$code\""))
         }
-        // The task gets its exit status through a pipe. This line waits for its end.
+        // The test ends the task through a pipe; this command waits until the task has ended.
         Command::TaskEnd { task: ended, .. } => {
             Line::of(&["task", "output", "--follow"]).id("task", task(*ended))
         }
@@ -290,7 +290,7 @@ fn enqueue(model: &Model, now: Millis, asked: &EnqueueArgs) -> Line {
     }
 }
 
-/// Returns a line that enqueues a text that is the name of the message, or a blank text.
+/// Returns a line that enqueues the name of the message as its text, or a blank text.
 fn enqueue_text(model: &Model, blank: bool) -> Line {
     let said = model.next_tag("message");
     Line::of(&["enqueue", "ada", if blank { " " } else { &said }])
@@ -306,7 +306,7 @@ fn start_task(model: &Model, notify: bool, shell: &str) -> Line {
     line
 }
 
-/// Returns the file with a secret, below the home directory.
+/// Returns the path of the file with a secret, below the home directory.
 fn at_home(secret: &Tag) -> String {
     format!("$HOME/{}", secret_file(secret))
 }
@@ -320,7 +320,7 @@ pub fn pipe(task: &Tag) -> String {
     task.replace(' ', "-")
 }
 
-/// Returns a command as an action of an outcome file; `None` if no action does the same.
+/// Returns a command as an action for the outcome file of a turn; `None` if no such action exists.
 pub fn action(model: &Model, now: Millis, command: &Command) -> Option<(Value, Vec<Reference>)> {
     let mut references = Vec::new();
     let mut id = |prefix, said: &Tag| {

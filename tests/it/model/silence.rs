@@ -1,5 +1,5 @@
-//! Checks after every act that something can still continue the agent, or an advisory tells the
-//! operator what to do (semantics §15). The check uses the program's answers alone.
+//! Checks after every act of a test case that something can still make the agent continue, or an
+//! advisory tells the operator what to do (semantics §15). The check uses program output only.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,8 @@ use super::compare::same;
 use super::reference::resources::HELD;
 use super::world::Checked;
 
-/// Checks one summary of the agent; `decision` is that of the next step.
+/// Checks that something makes the agent continue, or tells the operator what to do. `summary` is
+/// the output of `get`, and `decision` is that of the next step.
 pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
     if matches!(summary["status"].as_str(), Some("booting" | "stopped")) {
         return Ok(());
@@ -19,7 +20,7 @@ pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
     }
     let some = |field: &str| summary[field].as_array().is_some_and(|records| !records.is_empty());
     let ends_it = [
-        // The next step settles a run whose tick is gone.
+        // A run continues even if its tick was killed, because the next step ends the run.
         !summary["current_run"].is_null(),
         summary["queue"]["pending"] != json!(0),
         !summary["pending_wake_hint"].is_null(),
@@ -30,7 +31,7 @@ pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
             Some("start_model_turn" | "reduce_message_only" | "emit_system_tick" | "start_recovery")
         ),
         summary["active_waits"].as_array().is_some_and(|waits| waits.iter().any(may_end)),
-        // The operator answers the question of a plan.
+        // A work item whose plan asks a question continues when the operator answers.
         summary["work"]["waiting_for_operator"].as_u64().is_some_and(|items| items > 0),
         some("advisories"),
         has_nothing_to_do(summary),
@@ -38,14 +39,14 @@ pub fn nothing_is_silent(summary: &Value, decision: &Value) -> Checked {
     same("whether anything continues the agent", ends_it.contains(&true), true)
 }
 
-/// True if the wait names something that can still happen.
+/// True if the wait names an event that can still happen.
 fn may_end(wait: &Value) -> bool {
     match wait["kind"].as_str() {
         Some("operator") => true,
         Some("external" | "system") => {
             ["resource", "source", "trigger_id"].iter().any(|subject| !wait[*subject].is_null())
         }
-        // Running tasks and due times of timers are in other fields of the summary.
+        // The caller checks tasks and timers itself, so their waits need no check of their own.
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a step in the program and in the model, with its turn. The turn is a shell script for the
-//! program; the same commands are executed on the model directly.
+//! Runs a step and its turn in the program and in the model. In the program the turn is a shell
+//! script; the model executes the same commands directly.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -19,13 +19,13 @@ use super::script::{Line, Reference, action, line, moment, quoted};
 use super::world::{Checked, Failure, World, await_word, open_pipe};
 use crate::setup::{Beside, objects};
 
-/// Delay of the commands with `late`: after a grace of 600 s, before the end of one of 20,000 s.
+/// Delay of commands with `late`, in ms: past a grace period of 600 s, within one of 20,000 s.
 const LATE: Millis = 7_200_000;
 
 /// Shell loop of a turn that waits for a signal.
 pub const FOR_EVER: &str = "while :; do :; done\n";
 
-/// Begin of each turn: writes the checkpoint of the message into a file.
+/// Start of each turn's script: writes the checkpoint of the message into a file.
 const BEGINNING_OF_TURN: &str =
     "seen=; read -r seen < \"${DORMOUSE_CHECKPOINT:-/dev/null}\"; echo \"$seen\" > \"$HOME/seen\"\n";
 
@@ -35,11 +35,11 @@ struct Script {
     text: String,
     /// Expected exit statuses of the commands.
     codes: Vec<i32>,
-    /// Records whose ids the script itself puts into variables.
+    /// Records whose ids the script itself assigns to variables.
     known: BTreeSet<Reference>,
-    /// Records whose ids must be in variables before the script begins.
+    /// Records whose ids the test must assign to variables before the script begins.
     needed: BTreeSet<Reference>,
-    /// True if the script ends with a loop until the tick ends the turn.
+    /// True if the script ends with an endless loop, until the tick ends the turn.
     is_forced: bool,
 }
 
@@ -125,14 +125,14 @@ impl World {
         Ok(self.start(now, &words).output().expect("the program starts"))
     }
 
-    /// Runs a tick, and ends its turn by another command when the turn has reached its last line.
+    /// Runs a tick, and ends its turn by another command once the turn has reached its last line.
     fn tick_ended_by(&mut self, now: Millis, end: End, line: &Line) -> Result<Output, Failure> {
         self.transcript.push_str(&format!("DORMOUSE_NOW={} dormouse tick ada &\n", moment(now)));
         let mut up = open_pipe(&self.sandbox.home().join("up"));
         let words = ["tick", "ada", "--json"].map(str::to_owned);
         let tick = Beside::spawn(self.start(now, &words));
         await_word(&mut up)?;
-        // The tick compares the end of the grace with its own `DORMOUSE_NOW`.
+        // The tick compares the end of the grace period with its own `DORMOUSE_NOW`.
         let later =
             if matches!(end, End::Preempted { .. }) { self.own_moment(now) } else { self.next_moment() };
         let live = self.ask(later, &["tick", "ada"])?;
@@ -156,7 +156,7 @@ impl World {
         for command in &turn.commands {
             self.write_command(now, command, after, &mut script);
         }
-        // An open section would delay the command that is to end the turn.
+        // An open critical section would delay the command that ends the turn from outside.
         let kept_off = matches!(turn.end, End::Preempted { .. } | End::Stopped { .. } | End::Failed);
         while kept_off && after.innermost_section().is_some() {
             self.write_command(now, &Command::End, after, &mut script);
@@ -192,8 +192,8 @@ impl World {
         let known = &script.known;
         let needed: Vec<_> =
             line.references.iter().filter(|found| !known.contains(*found)).cloned().collect();
-        // The script can't know the id of a record that one of its commands makes but doesn't
-        // print, such as the timer of a delayed message.
+        // The script can't know the id of a record that a command creates but doesn't print, such
+        // as the timer of a delayed message.
         if needed.iter().any(|reference| self.id(reference).is_err()) {
             return;
         }
@@ -213,7 +213,7 @@ impl World {
                         self.write_command(now, command, after, &mut within);
                     }
                     if !within.is_forced {
-                        // A command within the section may have ended the section before.
+                        // A command in the critical section may already have ended the section.
                         let _ = after.end_section(Some(number));
                     }
                     code = SECTION_STATUS;
@@ -260,7 +260,7 @@ impl World {
         }
     }
 
-    /// Adds the outcome file and the end of the turn. Returns the actions of the outcome.
+    /// Appends the outcome file and the last command to a turn's script. Returns the actions in it.
     fn write_end(
         &mut self,
         now: Millis,
@@ -277,8 +277,8 @@ impl World {
                 continue;
             }
             let Some((object, references)) = action(&trial, now, command) else { continue };
-            // An action that names a record of this outcome or this turn is left out, because its
-            // id is not known while the test writes the script.
+            // An action that names a record of this turn is left out, because the test writes its
+            // id into the script before the record exists.
             let ids: Result<Vec<String>, Failure> =
                 references.iter().map(|reference| self.id(reference)).collect();
             let Ok(ids) = ids else { continue };
@@ -309,7 +309,7 @@ impl World {
             End::Stopped { how: Stopped::Dies, .. } | End::Failed | End::Preempted { .. } => {
                 format!("{up}{FOR_EVER}")
             }
-            // The turn never reaches its end.
+            // The tick ends the turn before this point, so nothing needs to follow.
             End::Forced | End::Prevented => String::new(),
         });
         self.transcript.push_str(&format!("{text}END\n}} > home/turn\n"));
@@ -319,7 +319,7 @@ impl World {
     }
 }
 
-/// Returns the command that ends the turn, if another command does.
+/// Returns the command that ends the turn from outside; `None` if the turn ends by itself.
 fn interruption(model: &Model, now: Millis, end: End) -> Option<Line> {
     match end {
         End::Stopped { how, requeue } => {

@@ -1,4 +1,4 @@
-//! Executes each act of a case in the program and in the model, and compares the results.
+//! Executes each act of a test case in the program and in the model, and compares the results.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -25,22 +25,22 @@ use super::turns::FOR_EVER;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{HOOKS, changes, names, objects, tree, words};
 
-/// Description of a difference or an error.
+/// Description of a difference between program and model, or of an error.
 pub type Failure = String;
 pub type Checked = Result<(), Failure>;
 
-/// Timeout for the begin and the end of a turn, in case that the program never begins or ends it.
+/// Maximum wait for a turn to begin or to be ended, in seconds.
 const PATIENCE_S: i64 = 600;
 
-/// Maximum distance of the clock from its furthest time, in seconds: less than a day, because the
-/// contract says nothing about moments that are further ahead.
+/// Seconds by which the clock may go back from its latest time: less than a day, because the
+/// contract says nothing about records that are dated further ahead.
 const BACK_MAX_S: i64 = 20 * 3600;
 
-/// Begin of each case: the day before clocks change in New York, and weeks before the end of the
-/// month, because setting the clock back into another month would change the order of the archive.
+/// Start time of each case: the day before clocks change in New York, and weeks before the end of
+/// the month, because setting the clock back into another month would reorder the archive.
 pub const BEGINNING: &str = "2026-03-07T17:00:00Z";
 
-/// Begin of a transcript: makes a state directory, and defines functions that find ids by texts.
+/// Start of a transcript: makes a state directory, and defines functions that find ids by texts.
 const PREAMBLE: &str = r#"export HOME="$PWD/home" TZ=UTC; mkdir home; mkfifo home/up; echo no > home/no-secret
 dormouse init; dormouse create ada --secret-file home/trigger-0 --shell '. "$HOME/turn"'
 sed -i 's/"30m"/"600s"/' .dormouse/agents/ada/agent.toml
@@ -58,8 +58,8 @@ base = "1s"
 max_attempts = 3
 on_exhausted = "#;
 
-/// Program of each hook: writes its input into files, then executes the file of its name, which has
-/// its behaviour. `STATE` is a command that prints the agent's state.
+/// Program of each hook: appends its input to the file `told` and, for two hooks, the agent's state
+/// to `stood`, then executes the file with its name. `STATE` is a command that prints the state.
 const HOOK: &str = r#"#!/bin/sh
 read -r told
 printf '%s\n' "$told" >> "$HOME/told"
@@ -78,11 +78,11 @@ pub struct Template {
     sandbox: Sandbox,
     records: Records,
     on_exhausted: &'static str,
-    /// Directory of the hook and the editor, outside of the sandbox, which may be mounted `noexec`.
+    /// Directory of hook and editor, outside of the sandbox, which may be mounted `noexec`.
     programs: TempDir,
 }
 
-/// Store of the records.
+/// Place where the program stores its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Records {
     Files,
@@ -100,13 +100,13 @@ pub struct World {
     seconds: i64,
     /// Latest time that the clock has shown, in seconds since 1970.
     latest: i64,
-    /// Number of times that commands have got. It is added to the clock as milliseconds, so that
-    /// no two commands have the same time.
+    /// Number of times of day that were given to commands. It is added to the clock as
+    /// milliseconds, so that no two changes have the same time.
     pub moments: i64,
     ids: BTreeMap<Reference, String>,
     /// Pipes through which open tasks get their exit status.
     pipes: BTreeMap<Tag, File>,
-    /// Number of commands that were run.
+    /// Number of calls of the program.
     pub commands: usize,
 }
 
@@ -155,7 +155,7 @@ impl Records {
     }
 }
 
-/// Creates the agent.
+/// Creates the agent `ada`, whose turns run the file `turn`, with a known secret for its trigger.
 fn make(sandbox: &Sandbox) {
     let secret = sandbox.home().join("trigger-0").to_string_lossy().into_owned();
     sandbox.run(["create", "ada", "--secret-file", &secret, "--shell", ". \"$HOME/turn\""]);
@@ -231,7 +231,7 @@ impl World {
         self.now()
     }
 
-    // The program
+    // Calls of the program under test
 
     pub fn start(&mut self, now: Millis, words: &[String]) -> std::process::Command {
         self.commands += 1;
@@ -251,7 +251,7 @@ impl World {
         if stderr.contains("panicked") { Err(format!("{words:?}: {stderr}")) } else { Ok(ran) }
     }
 
-    /// Returns the objects that a command prints, which must succeed.
+    /// Runs a command, which must succeed, and returns the JSON objects that it prints.
     pub fn ask(&mut self, now: Millis, words: &[&str]) -> Result<Vec<Value>, Failure> {
         let words: Vec<String> = ["--json"].iter().chain(words).map(|word| (*word).to_owned()).collect();
         let ran = self.run(now, &words)?;
@@ -261,12 +261,12 @@ impl World {
         Ok(objects(&String::from_utf8_lossy(&ran.stdout)))
     }
 
-    /// Returns the id of a record, open or archived, by its name.
+    /// Returns the id of an open or archived record, which it finds by the record's name.
     pub fn id(&mut self, reference: &Reference) -> Result<String, Failure> {
         if let Some(id) = self.ids.get(reference) {
             return Ok(id.clone());
         }
-        // A trigger has no text, but the hash of its secret.
+        // The record of a trigger has no name, but a hash of its secret, by which it is found.
         let said = match reference.prefix {
             "trig" => json!(self.hash_of_secret(&reference.said)),
             _ => json!(reference.said),
@@ -279,7 +279,7 @@ impl World {
             fields.iter().any(|field| record.pointer(field) == Some(&said))
         };
         let begins = format!("{}_", reference.prefix);
-        // A delayed message is in the record of its timer.
+        // The record of a timer contains the message that it delays, so both are searched.
         let records = self.records();
         let all = records.iter().flat_map(|record| [Some(record), record.get("message")]).flatten();
         let found = all.into_iter().find_map(|record| {
@@ -301,7 +301,7 @@ impl World {
         self.sandbox.home().join(secret_file(secret))
     }
 
-    /// Returns all records: the open ones, and the lines of the archive.
+    /// Returns all records: the open ones, and those in the lines of the archive.
     fn records(&self) -> Vec<Value> {
         let agent = self.dir();
         let mut records = Vec::new();
@@ -346,7 +346,7 @@ impl World {
             .collect()
     }
 
-    // Acts
+    // Acts of a test case: commands, time and steps
 
     fn command(&mut self, command: &Command) -> Checked {
         let now = self.next_moment();
@@ -369,12 +369,12 @@ impl World {
         self.transcript.push_str(&format!("{}\n", line.shell(now)));
         let mut after = self.model.clone();
         let expected = after.command(now, command, false).err().unwrap_or(0);
-        // The supervisor of a task may change records at the same time.
+        // While a task runs, its supervisor may change records, too, so changes prove nothing.
         let is_alone = self.model.tasks.is_empty();
         let before = (expected != 0 && is_alone).then(|| tree(&self.dir()));
         let ran = self.run(now, &words)?;
         if let Some(before) = before {
-            // A lock file names its last holder.
+            // A refused command, too, writes its name into lock files, so lock files do not count.
             let mut changed = changes(&before, &tree(&self.dir()));
             changed
                 .retain(|path| !path.ends_with("lock") && path.extension().is_none_or(|end| end != "lock"));
@@ -417,7 +417,7 @@ impl World {
         fs::write(path, text).map_err(|error| error.to_string())
     }
 
-    /// Adds the ids that the transcript has not named so far to the transcript.
+    /// Adds assignments to the transcript for all ids that it has not assigned so far.
     pub fn note_ids(&mut self, references: &[Reference]) -> Checked {
         for reference in references {
             if !self.ids.contains_key(reference) {
@@ -435,7 +435,7 @@ impl World {
 
     pub fn make_task_pipe(&mut self, task: Tag) {
         let path = self.sandbox.home().join(pipe(&task));
-        // A task that was refused has left its pipe to the next task, which has the same name.
+        // A refused task has left its pipe, and the next task has the same name.
         if !path.exists() {
             make_pipe(&path);
         }
@@ -464,8 +464,8 @@ fn make_pipe(path: &std::path::Path) {
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
 }
 
-/// Opens both ends of a pipe, so that other processes can open it without waiting, and the data
-/// stay in it.
+/// Opens both ends of a pipe, so that other processes can open it without waiting, and data stays
+/// in the pipe.
 pub fn open_pipe(path: &std::path::Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("a pipe")
 }

@@ -157,7 +157,7 @@ fn a_turn_runs_even_if_its_checkpoint_is_missing() {
     let context = json_in(sandbox.home().join("context"));
     assert_eq!(context["run"]["checkpoint_lost"], json!(true));
     assert_eq!(events(&sandbox, "checkpoint_lost").len(), 1);
-    // Only the first attempt without the file warns.
+    // Only the first attempt after the loss of the checkpoint file warns.
     sandbox.run(["recover", "ada"]);
     assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["from nothing"]);

@@ -1,5 +1,5 @@
-//! Tests that a turn's command that is killed at any system call has either taken effect as a whole
-//! or not at all.
+//! Tests that a command that a turn runs, killed at any system call, has taken effect completely or
+//! not at all.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +12,8 @@ use crate::strace::{self, Harm, Harmed};
 
 use super::{agent, current_run, ended, go, running, suspended, text_of, turn};
 
-/// Returns a copy of `template`, and its tick, whose turn waits for `go` before it runs `script`.
-/// The texts of `interjections` are queued for that turn.
+/// Returns a copy of `template`, and its tick, whose turn waits for the file `go` before it runs
+/// `script`. Sends `interjections` to the agent during that turn.
 fn live(template: &Sandbox, script: &str, interjections: &[&str]) -> (Sandbox, Beside) {
     let sandbox = template.copy();
     let tick = running(&sandbox, &format!("up; come go; {script}"));
@@ -23,12 +23,12 @@ fn live(template: &Sandbox, script: &str, interjections: &[&str]) -> (Sandbox, B
     (sandbox, tick)
 }
 
-/// Returns the environment variables by which a command knows the current turn.
+/// Returns the environment variables by which a command knows that it runs in the current turn.
 fn inside(sandbox: &Sandbox) -> [String; 2] {
     ["DORMOUSE_AGENT=ada".to_owned(), format!("DORMOUSE_RUN={}", current_run(sandbox))]
 }
 
-/// A command of a turn that is to be killed.
+/// A command that a turn runs. The tests kill the command, not the turn.
 struct Cut<'a> {
     template: &'a Sandbox,
     /// Commands that the turn runs after the killed one.
@@ -40,7 +40,7 @@ struct Cut<'a> {
 
 impl Cut<'_> {
     /// Kills the command at each system call that changes something, each time in a copy of the
-    /// template, and calls `check` for each copy while its turn continues with the script.
+    /// template. Then lets the turn of that copy run `script`, and calls `check`.
     fn everywhere(&self, check: impl Fn(&Sandbox, Beside, &Harmed) + Sync) {
         let Cut { template, script, interjections, args, stdin } = *self;
         let (sandbox, tick) = live(template, script, interjections);
@@ -64,8 +64,7 @@ impl Cut<'_> {
     }
 }
 
-/// The run is either suspended with the whole new checkpoint, or it has not yielded and keeps the
-/// old one.
+/// The run is either suspended with the complete new checkpoint, or not suspended with the old one.
 #[test]
 fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
     needs!("strace");
@@ -73,8 +72,8 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
     template.run(["resume", "ada"]);
     let new = "new, and quite a bit longer ".repeat(1000);
     let (suspensions, deferrals) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    // A turn that has not yielded is deferred by its exit status 75, so the two cases can be told
-    // apart.
+    // Without a yield, exit status 75 defers the turn, so the test knows if the killed `yield` took
+    // effect.
     let args = &["yield", "--checkpoint", "-"];
     let cut = Cut { template: &template, script: "exit 75", interjections: &[], args, stdin: &new };
     cut.everywhere(|sandbox, tick, harmed| {
@@ -92,7 +91,7 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
             }
             other => panic!("{other}: {:?}", harmed.hit),
         };
-        // A yield that has printed its answer must have taken effect.
+        // A `yield` that has printed its answer must have taken effect.
         assert!(harmed.ran.stdout.is_empty() || expected == new, "{:?}", harmed.hit);
         let stepped = turn(sandbox, r#"cp "$DORMOUSE_CHECKPOINT" "$HOME/given""#);
         assert_eq!((&stepped["terminal"], &stepped["attempt"]), (&json!("completed"), &json!(1)));
@@ -103,9 +102,9 @@ fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
     assert!(suspensions > 0 && deferrals > 0, "{suspensions} suspensions, {deferrals} deferrals");
 }
 
-/// Each interjection is printed by the killed safe point, by the next one, or by both if the first
-/// was killed between printing and recording. The context of the next attempt has every
-/// interjection.
+/// Each of the operator's messages is printed by the killed `safe-point` or the next one, or by
+/// both if the first was killed between printing and recording. The context of the next attempt has
+/// every message.
 #[test]
 fn a_safe_point_that_is_killed_loses_no_message() {
     needs!("strace");
@@ -123,11 +122,11 @@ fn a_safe_point_that_is_killed_loses_no_message() {
     cut.everywhere(|sandbox, tick, harmed| {
         assert_eq!(ended(tick)["terminal"], "failed");
         let again = texts(&read(sandbox, "again")["interjections"]);
-        // A safe point hands over all interjections or none.
+        // The second `safe-point` prints nothing if the killed one had recorded both as delivered.
         let counter = if again.is_empty() { &early } else { &late };
         counter.fetch_add(1, Ordering::Relaxed);
         assert!(again.is_empty() || again == ["one", "two"], "{again:?}: {:?}", harmed.hit);
-        // The killed safe point may mark messages as handed over only after it has printed them.
+        // The killed `safe-point` may record messages as delivered only after it has printed them.
         assert!(!again.is_empty() || harmed.ran.stdout.contains("two"), "lost: {:?}", harmed.hit);
         sandbox.run(["recover", "ada"]);
         let stepped = turn(sandbox, r#"cp "$DORMOUSE_CONTEXT" "$HOME/context"; $D safe-point >&2"#);
@@ -139,7 +138,7 @@ fn a_safe_point_that_is_killed_loses_no_message() {
     assert!(early > 0 && late > 0, "{early} before the cut, {late} after it");
 }
 
-/// Returns the JSON value in a file in `$HOME`.
+/// Returns the JSON value of a file in `$HOME`.
 fn read(sandbox: &Sandbox, name: &str) -> Value {
     json_in(sandbox.home().join(name))
 }

@@ -1,5 +1,5 @@
 //! Tests how a turn is ended: the order in which its processes get the signal, and which of its
-//! last actions count.
+//! last actions take effect.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::setup::{Beside, eventually, extend_policy, field, names, record, say}
 
 use super::{agent, current_run, ended, go, running, set_timeout, signal, take_noted, turn, with_message};
 
-/// Script of a turn whose section ends at `go`. The turn exits when it gets SIGTERM.
+/// Script of a turn with a critical section until the file `go` exists. The turn exits on SIGTERM.
 const IN_A_SECTION: &str = r#"trap 'note asked; exit 1' TERM
 $D non-preemptible --deadline 1h -- sh -c '$0 safe-point; echo "inside: $?" >> "$HOME/noted"; : > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done; $0 safe-point; echo "still: $?" >> "$HOME/noted"' $D
 come never"#;
@@ -43,7 +43,7 @@ fn stop_and_fail_with_now_do_not_wait_for_a_section() {
     }
 }
 
-/// A `stop` that waits for a section notices that another `stop` has ended the run.
+/// A `stop` that waits for a critical section notices that another `stop` has ended the run.
 #[test]
 fn a_second_stop_hurries_the_first() {
     let sandbox = with_message();
@@ -72,7 +72,7 @@ fn the_timeout_of_a_turn_waits_for_a_section() {
     assert_eq!(take_noted(&sandbox), ["inside: 0", "still: 0", "asked"]);
 }
 
-/// A turn that begins sections without end is still ended after `max_section`.
+/// A turn that begins one critical section after the other is ended after `max_section`.
 #[test]
 fn renewed_sections_end_after_max_section() {
     let sandbox = agent();
@@ -87,7 +87,7 @@ fn renewed_sections_end_after_max_section() {
     assert_eq!(take_noted(&sandbox), ["asked"]);
 }
 
-/// Script of a turn with a child process. Each of the two notes its SIGTERM.
+/// Script of a turn with a child process. Each of both records its SIGTERM in the file `noted`.
 const WITH_CLIENT: &str = r#"sh -c 'trap "echo client >> $HOME/noted; exit" TERM; : > "$HOME/client"; while :; do sleep 0.01; done' & come client
 trap 'note leader; sleep 0.3; note saved; exit 1' TERM
 up; while :; do sleep 0.01; done"#;
@@ -119,7 +119,7 @@ fn the_leader_gets_the_signal_first_unless_the_policy_says_group() {
 }
 
 /// A shell handles its signal only when its foreground command has ended. After half of the grace
-/// period the rest of the process group gets the signal, so that the shell has time left.
+/// period the other processes of the group get the signal, so that the shell has time left.
 #[test]
 fn a_leader_that_waits_for_its_child_can_handle_the_signal_in_time() {
     let sandbox = with_message();
@@ -133,8 +133,8 @@ fn a_leader_that_waits_for_its_child_can_handle_the_signal_in_time() {
     assert_eq!(take_noted(&sandbox), ["saved"]);
 }
 
-/// The actions of an outcome that a stopped turn writes in time are applied, but no task starts in
-/// a stopped agent.
+/// An outcome file that a stopped turn writes in time takes effect, but no task starts in a stopped
+/// agent.
 #[test]
 fn a_turn_that_ends_in_time_is_completed_with_its_outcome() {
     for requeue in [None, Some("--requeue")] {
@@ -161,8 +161,8 @@ fn a_turn_that_ends_in_time_is_completed_with_its_outcome() {
         assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]).len(), 1);
         assert_eq!(sandbox.json_lines(["wait", "list", "-a", "ada"]).len(), 1);
         assert!(!sandbox.project().join("ran").exists(), "a task started in a stopped agent");
-        // The queue has only the turn's message to itself and the result of the task that did not
-        // start.
+        // The actions of the outcome queue a message to the agent itself, and the failure of the
+        // task to start.
         let queued = sandbox.json_lines(["queue", "list", "-a", "ada"]);
         let kinds: Vec<&str> = queued.iter().map(|message| message["kind"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["internal_followup", "task_result"], "{queued:?}");
@@ -171,8 +171,7 @@ fn a_turn_that_ends_in_time_is_completed_with_its_outcome() {
     }
 }
 
-/// If the turn has ended well when `stop` settles its run, the recorded exit status counts, with or
-/// without the tick.
+/// A run is settled as completed if its turn exits with 0 on the SIGTERM of `stop`.
 #[test]
 fn a_stop_takes_the_recorded_end_of_a_turn() {
     let sandbox = with_message();

@@ -13,7 +13,7 @@ use super::{
     suspended, take_noted, text_of, turn, turns, with_message,
 };
 
-/// Script of a turn that notes its SIGTERM, and exits.
+/// Script of a turn that records its SIGTERM, and exits.
 const POLITE: &str = r#"trap 'note asked; exit 0' TERM; up; come never"#;
 
 /// Script of a turn with three processes that ignore SIGTERM: the turn itself, a child, and a
@@ -25,7 +25,7 @@ echo $$ >> "$HOME/pids"
 until test "$(wc -l < "$HOME/pids")" -eq 3; do sleep 0.01; done
 up; come never"#;
 
-/// Asserts that every process of `DEAF` has ended.
+/// Asserts that every process of [`DEAF`] has ended.
 #[track_caller]
 fn no_process_is_left(sandbox: &Sandbox) {
     let pids = text_of(sandbox, "pids");
@@ -48,7 +48,7 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     no_process_is_left(&sandbox);
     let forced = events(&sandbox, "preemption_forced");
     assert_eq!((forced.len(), &forced[0]["data"]["reason"]), (1, &json!("urgent")));
-    // Times of this form sort as text.
+    // Times of this form are in chronological order if their texts are sorted.
     assert!(forced[0]["at"].as_str() > asked["force_at"].as_str(), "{forced:?} {asked}");
     let shown = sandbox.json(["queue", "show", &message]);
     assert_includes(&shown, json!({ "attempt": 1, "failures": null, "setbacks": { "interruptions": 1 } }));
@@ -56,7 +56,7 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
         ["execution.state", "execution.reason", "retry.attempt"].map(|path| field(&sandbox, path)),
         ["failed", "forced_preemption", "1"].map(str::to_owned)
     );
-    // The next run starts without a request to yield.
+    // The request to yield ends with the forced run, so the next run must not see one.
     sandbox.run(["recover", "ada"]);
     let stepped = turn(&sandbox, "$D safe-point; note $?");
     assert_includes(&stepped, json!({ "terminal": "completed", "attempt": 1 }));
@@ -127,8 +127,7 @@ fn a_turn_that_has_yielded_and_does_not_exit_is_ended_and_suspended() {
     assert_eq!(take_noted(&sandbox), ["asked", "from here"]);
 }
 
-/// The next tick settles the run of a killed tick: as forced after `force_at`, as interrupted until
-/// then.
+/// The next tick settles the run of a killed tick as interrupted until `force_at`, as forced later.
 #[test]
 fn a_request_whose_tick_was_killed_is_enforced_by_the_next_one() {
     for (next, terminal, reason) in [
@@ -153,7 +152,7 @@ fn a_request_whose_tick_was_killed_is_enforced_by_the_next_one() {
 fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
     let sandbox = agent();
     let message = say(&sandbox, "hello");
-    // `fail --now` does not wait for the section, whose deadline is far away.
+    // `fail --now` does not wait for the critical section, whose deadline is far away.
     let tick = running(&sandbox, &format!("$D non-preemptible begin --deadline 1d; {POLITE}"));
     let run = current_run(&sandbox);
     let answer = sandbox.json(["fail", "ada", "--reason", "wrong branch", "--now"]);
@@ -168,7 +167,7 @@ fn fail_ends_a_turn_and_counts_as_a_failed_attempt() {
     assert_eq!(field(&sandbox, "retry.reason"), "wrong branch");
 }
 
-/// `fail` settles the run itself; the tick, when it continues, only records the turn's output.
+/// `fail` settles the run itself; the resumed tick process only records the turn's output.
 #[test]
 fn fail_does_not_wait_for_a_stopped_tick_process() {
     let sandbox = agent();
@@ -257,7 +256,7 @@ fn fail_is_refused_where_nothing_runs() {
         assert_eq!(field(sandbox, "revision"), before);
         failure(&ran)["message"].as_str().unwrap().to_owned()
     };
-    // Only a timeout takes an agent from `booting` to `failed`.
+    // No transition leads from `initializing` to `failed` except by a timeout.
     fails(&sandbox);
     sandbox.run(["start", "ada"]);
     assert_eq!(fails(&sandbox), "invalid state transition: runnable -> failed");
@@ -308,8 +307,7 @@ fn a_stop_of_a_suspended_agent_ends_no_run() {
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
 }
 
-/// A run that ends during its hook starts no turn, whether the hook exits with 0 on SIGTERM or dies
-/// of it.
+/// A run that is ended during its hook starts no turn, even if the hook exits with 0 on SIGTERM.
 #[test]
 fn a_run_that_ends_in_its_hook_starts_no_turn() {
     for (ends, terminal) in [
@@ -340,7 +338,7 @@ fn a_run_that_ends_in_its_hook_starts_no_turn() {
     }
 }
 
-/// The thresholds are 100 %, so every machine is below them.
+/// Requires that 100 % of memory or disk be free, so every machine counts as low on them.
 #[test]
 fn on_a_machine_that_is_low_a_turn_is_asked_to_yield_and_then_forced() {
     for (what, grace, script, terminal) in [

@@ -7,7 +7,7 @@ use crate::setup::{assert_includes, json_in, say, step, wait_for_line};
 
 use super::{agent, answers, current_run, ended, go, running, take_noted, turn, turns};
 
-/// Enqueues an interjection for `ada`, and returns its id.
+/// Enqueues a message of priority `interject` for `ada`, and returns its id.
 #[track_caller]
 fn interject(sandbox: &Sandbox, text: &str) -> String {
     sandbox.run(["enqueue", "ada", text, "--priority", "interject"]).trim_end().to_owned()
@@ -164,7 +164,7 @@ fn the_next_attempt_gets_the_interjections_of_a_failed_one() {
     let stepped = turn(&sandbox, &format!("{COPY}; $D safe-point; $D yield >/dev/null"));
     assert_includes(&stepped, json!({ "terminal": "suspended", "attempt": 2 }));
     assert_eq!(texts(interjected().as_array().unwrap()), ["mind the gap", "and the dog"]);
-    // The resumed turn of this message gets them too; the turn of another message does not.
+    // The resumed turn gets the interjections again; the turn of another message does not.
     sandbox.run(["resume", "ada"]);
     assert_eq!(turn(&sandbox, COPY)["terminal"], "completed");
     assert_eq!(texts(interjected().as_array().unwrap()), ["mind the gap", "and the dog"]);
@@ -173,7 +173,7 @@ fn the_next_attempt_gets_the_interjections_of_a_failed_one() {
     assert!(interjected().as_array().is_none_or(Vec::is_empty));
 }
 
-/// An interjection that the turn did not take at a safe point is the message of the next turn.
+/// An interjection that no `safe-point` has given to the turn is the message of the next turn.
 #[test]
 fn an_interjection_that_was_not_handed_over_runs_next() {
     let sandbox = agent();

@@ -1,5 +1,4 @@
-//! Tests which preemption commands are refused to which caller and why, and what each command
-//! prints.
+//! Tests which preemption commands are refused to which caller and why, and what they print.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +15,7 @@ use super::{
     take_noted, turn, with_message,
 };
 
-/// Commands that only a turn may use. No refused section may make the file `ran`.
+/// Commands that only a turn may use. A refused `non-preemptible` must not run its `touch ran`.
 const FROM_INSIDE: [&[&str]; 7] = [
     &["safe-point"],
     &["yield"],
@@ -39,8 +38,8 @@ fn records(sandbox: &Sandbox) -> std::collections::BTreeMap<PathBuf, (u32, Vec<u
     tree
 }
 
-/// Runs a command, and asserts that it is refused with this kind, changes no record and runs no
-/// hook.
+/// Runs a command, and asserts that it is refused with the error `kind`, changes no record and runs
+/// no hook.
 #[track_caller]
 fn changes_nothing(sandbox: &Sandbox, args: &[&str], kind: &str) -> Ran {
     let before = records(sandbox);
@@ -53,7 +52,7 @@ fn changes_nothing(sandbox: &Sandbox, args: &[&str], kind: &str) -> Ran {
 
 const PREEMPT: &[&str] = &["preempt", "ada", "--reason", "urgent"];
 
-/// Asserts that `ada` can't be preempted.
+/// Asserts that a `preempt` of `ada` is refused.
 #[track_caller]
 fn not_preempted(sandbox: &Sandbox) -> Ran {
     changes_nothing(sandbox, PREEMPT, "invalid_state_transition")
@@ -77,7 +76,7 @@ fn an_agent_without_a_turn_is_not_preempted() {
     not_preempted(&sandbox);
 }
 
-/// A run can't yield once its tick is dead.
+/// A `preempt` is refused if the tick of the run was killed, because the run can't yield any more.
 #[test]
 fn a_run_whose_tick_was_killed_is_not_preempted() {
     let sandbox = with_message();
@@ -93,8 +92,8 @@ fn a_run_that_is_being_stopped_is_not_preempted() {
     eventually("a stop in progress", || {
         (record(&sandbox, "state.json")["status"] == "stopped").then_some(())
     });
-    // The first attempt waits for the lock until `stop` has marked its transaction in the journal
-    // as applied; only then can the second attempt compare the files.
+    // `preempt` waits until `stop` has written its changes; without this first call,
+    // `not_preempted` would compare files while they change.
     refused(&sandbox.cmd(["--json"].iter().chain(PREEMPT).copied()).output(), "invalid_state_transition");
     not_preempted(&sandbox);
     go(&sandbox, "go");
@@ -126,8 +125,8 @@ fn commands_of_turns_are_refused_outside_of_a_turn() {
     }
 }
 
-/// Returns a script that runs all commands of [`FROM_INSIDE`] with more flags, and notes each
-/// status.
+/// Returns a script that runs all commands of [`FROM_INSIDE`] with more flags, and records each
+/// exit status.
 fn commands_of_turns(flags: &str) -> String {
     let lines = FROM_INSIDE.iter().map(|args| {
         let has_verb = args.get(1).is_some_and(|word| ["begin", "end"].contains(word));
@@ -138,7 +137,7 @@ fn commands_of_turns(flags: &str) -> String {
     lines.collect()
 }
 
-/// Asserts that each command of that script was refused with `not_in_turn`, and no section ran.
+/// Asserts that each of [`FROM_INSIDE`] was refused with `not_in_turn`, and did not `touch ran`.
 #[track_caller]
 fn all_refused(sandbox: &Sandbox) {
     assert_eq!(take_noted(sandbox), ["4"; FROM_INSIDE.len()]);
@@ -154,7 +153,7 @@ fn a_turn_cannot_act_for_another_agent() {
     say(&sandbox, "hello");
     assert_eq!(turn(&sandbox, &commands_of_turns("-a bob"))["terminal"], "completed");
     all_refused(&sandbox);
-    // The name of its own agent is accepted.
+    // A turn may name its own agent with `-a`.
     say(&sandbox, "hello");
     turn(&sandbox, "$D safe-point -a ada; note $?");
     assert_eq!(take_noted(&sandbox), ["0"]);
@@ -188,7 +187,7 @@ fn a_background_task_is_no_turn() {
     let (program, commands) = (dormouse(), commands_of_turns(""));
     let script = format!("D={}\n{WORDS}\n{commands}\n: > \"$HOME/done\"", program.display());
     fs::write(sandbox.home().join("task"), script).unwrap();
-    // The turn runs until its task is done, so the commands are refused for the task's sake.
+    // The turn waits for its task, so the commands of the task are refused while a turn runs.
     turn(&sandbox, r#"$D task start -- sh "$HOME/task" >/dev/null; come done"#);
     all_refused(&sandbox);
     sandbox.run(["stop", "ada"]);
@@ -265,7 +264,7 @@ fn a_wrong_argument_is_refused_with_the_name_of_its_flag() {
     }
 }
 
-/// The turn, its hooks and the next attempt get the reason, so an empty one is refused.
+/// The turn, its hooks and the next attempt get the reason of a request, so it must not be empty.
 #[test]
 fn an_empty_reason_is_refused() {
     let sandbox = with_message();
@@ -304,7 +303,7 @@ fn an_unknown_agent_is_not_found() {
     }
 }
 
-/// Output of these commands would end up in the middle of the turn's own output.
+/// Checks what the commands print that a turn runs: their output is mixed into that of the turn.
 #[test]
 fn the_commands_of_a_turn_print_only_what_is_documented() {
     let sandbox = with_message();

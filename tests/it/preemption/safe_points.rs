@@ -30,7 +30,7 @@ fn peek_leaves_interjections_queued() {
     assert_eq!(said("after").len(), 0);
 }
 
-/// A safe point whose output nobody can have read leaves the interjection queued.
+/// If no process can have read the output of `safe-point`, the operator's message stays queued.
 #[test]
 fn interjections_are_not_lost_with_unread_output() {
     let sandbox = with_message();
@@ -73,8 +73,8 @@ fn a_waiting_safe_point_ends_with_an_interjection_a_request_or_its_timeout() {
     assert_eq!(take_noted(&sandbox), ["words: 0", "nothing: 0", "asked: 10"]);
 }
 
-/// A message of another priority does not end the wait; a request that is pending in a section ends
-/// it when the deadline of the section has passed.
+/// A message of another priority does not end `safe-point --wait`. A request to yield during a
+/// critical section ends the wait when the deadline of the section has passed.
 #[test]
 fn a_safe_point_waits_for_the_end_of_a_section() {
     let sandbox = agent().with_real_clock();
@@ -136,8 +136,8 @@ fn a_command_that_ignores_its_signal_is_killed_after_its_grace() {
     assert_eq!(take_noted(&sandbox), ["heard", "deaf: 10"]);
 }
 
-/// The safe point reads from the records that the run is being stopped and ends its command. The
-/// shell of the turn waits for the safe point, and handles its own signal only after that.
+/// `safe-point` reads from the records that the run is being stopped, and ends its command. The
+/// shell of the turn waits for `safe-point`, and handles its own signal only after that.
 #[test]
 fn a_stop_ends_the_command_and_the_turn_can_save() {
     let sandbox = with_message();
@@ -159,8 +159,8 @@ fn a_stop_ends_the_command_and_the_turn_can_save() {
     continues_from(&sandbox, "half", 1);
 }
 
-/// An interjection ends the command of a safe point, and stays queued for the next safe point
-/// without a command, which prints it and also says whether to yield.
+/// An interjection ends the command that `safe-point` runs, and stays queued. The next `safe-point`
+/// without a command prints the interjection, and also tells if the turn must yield.
 #[test]
 fn an_interjection_ends_the_command_of_a_safe_point_and_stays_queued() {
     let sandbox = with_message();

@@ -9,7 +9,7 @@ use crate::setup::{lives, record, wait_for};
 
 use super::{ASK, answers, ended, go, running, signal, take_noted, text_of, turn, with_message};
 
-/// Returns the open sections of the current run.
+/// Returns the open critical sections of the current run.
 fn open(sandbox: &Sandbox) -> Vec<Value> {
     record(sandbox, "state.json")["current_run"]["sections"].as_array().cloned().unwrap_or_default()
 }
@@ -73,7 +73,7 @@ fn a_command_in_a_section_has_the_streams_of_its_caller() {
     assert_eq!(String::from_utf8(file("run")).unwrap().trim(), take_noted(&sandbox)[0]);
 }
 
-/// The first safe point after the outermost section is the first that says to yield.
+/// Only a `safe-point` after the outermost critical section tells the turn to yield.
 #[test]
 fn a_request_takes_effect_after_the_outermost_section() {
     let sandbox = with_message();
@@ -154,7 +154,7 @@ fn ending_a_section_without_an_open_one_is_refused() {
     assert!(answer["error"]["hint"].as_str().unwrap().contains("begin"));
 }
 
-/// Each command closes its own section, in whatever order the commands end.
+/// Each command closes its own critical section, in whatever order the commands end.
 #[test]
 fn two_concurrent_commands_have_a_section_each() {
     let sandbox = with_message();
@@ -181,7 +181,7 @@ fn two_concurrent_commands_have_a_section_each() {
     assert_eq!(take_noted(&sandbox), ["one left: 0", "none left: 10"]);
 }
 
-/// The wrapper passes SIGTERM to its command, and closes the section afterwards.
+/// `non-preemptible` passes SIGTERM to its command, and then closes the critical section.
 #[test]
 fn a_signal_is_passed_on_to_the_command() {
     let sandbox = with_message();
@@ -230,7 +230,7 @@ fn sections_end_with_their_run() {
     assert_eq!(take_noted(&sandbox), ["4", "10"]);
 }
 
-/// A command that still runs in a section when its turn exits is killed with the turn.
+/// A command that still runs in a critical section when its turn exits is killed with the turn.
 #[test]
 fn a_section_does_not_outlive_its_turn() {
     let sandbox = with_message();

@@ -15,12 +15,12 @@ pub struct Closure {
 }
 
 impl Model {
-    /// Returns the closure. If there is a current run, its tick is gone.
+    /// Returns the agent's closure. The tick of a current run counts as killed.
     pub fn closure(&self) -> Closure {
         self.closure_for(None)
     }
 
-    /// Returns the closure before `message`: waits that are bound to this message still count.
+    /// Returns the agent's closure. Waits that are bound to `message` count as not yet bound.
     pub fn closure_for(&self, message: Option<Born>) -> Closure {
         let plain = |outcome| Closure { outcome, ..Closure::default() };
         let waiting = |kind, wait: Option<&Wait>| Closure {
@@ -33,40 +33,40 @@ impl Model {
             item: Some(item.tag.clone()),
             ..waiting(kind, self.wait_on(item, kind, message))
         };
-        // Row 4: a run that continues later has not ended.
+        // Row 4 of the table in semantics §6: a run that continues later has not ended.
         if self.held.is_some()
             && self.last_terminal.is_some_and(|terminal| matches!(terminal, "deferred" | "suspended"))
         {
             return waiting("external", None);
         }
-        // Rows 1 and 3
+        // Rows 1 and 3 of the table in semantics §6: the last turn did not complete.
         if self.last_terminal.is_some_and(|terminal| terminal != "completed") {
             return plain("failed");
         }
-        // Rows 2 and 4
+        // Rows 2 and 4 of the table in semantics §6: a turn has started and has not ended.
         if self.run.is_some() {
             return waiting("external", None);
         }
         let current = self.current();
         let state = |item| self.scheduling_for(item, message);
-        // Row 5
+        // Row 5 of the table in semantics §6: an item is runnable.
         if self.open().into_iter().any(|item| state(item) == "runnable") {
             return plain("continuable");
         }
-        // Row 6
+        // Row 6 of the table in semantics §6: the agent or its current item waits for the operator.
         if let Some(wait) = self.own_wait("operator", message) {
             return waiting("operator", Some(wait));
         }
         if let Some(item) = current.filter(|item| state(item) == "waiting_operator") {
             return of_item("operator", item);
         }
-        // Rows 7, 8, 9
+        // Rows 7 to 9 of the table in semantics §6: the agent itself waits.
         for kind in ["external", "timer", "task"] {
             if let Some(wait) = self.own_wait(kind, message) {
                 return waiting(kind, Some(wait));
             }
         }
-        // Row 10, and row 11, which includes system waits of the agent itself
+        // Rows 10, 11 (semantics §6): the current item waits, or the agent waits for the system.
         let kind_of = |item| state(item).strip_prefix("waiting_");
         let of_current = current.and_then(|item| Some((kind_of(item)?, item)));
         if let Some((kind, item)) = of_current.filter(|(kind, _)| *kind != "system") {
@@ -75,7 +75,7 @@ impl Model {
         if let Some(wait) = self.own_wait("system", message) {
             return waiting("system", Some(wait));
         }
-        // Row 12: other items, oldest first
+        // Row 12 of the table in semantics §6: the oldest waiting item apart from the current one.
         let waits = self.queued().into_iter().find_map(|item| Some((kind_of(item)?, item)));
         if let Some((kind, item)) = of_current.or(waits) {
             return of_item(kind, item);

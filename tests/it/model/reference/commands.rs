@@ -1,4 +1,4 @@
-//! The commands that a case may contain, and their effect on the model.
+//! Commands in a test case, and their effect on the reference model of an agent.
 
 use super::hints::WakeArgs;
 use super::messages::EnqueueArgs;
@@ -30,7 +30,7 @@ pub enum Command {
     TimerCancel(usize),
     // Starts a task, and waits for its end.
     TaskRun { well: bool, notify: bool },
-    // Starts a task that runs until `TaskEnd`.
+    // Starts a task that runs until `TaskEnd`. With `notify` its end sends a `task_result`.
     TaskStart { notify: bool },
     TaskEnd { task: usize, well: bool },
     TaskStop(usize),
@@ -56,7 +56,7 @@ pub enum Command {
     Within { deadline: i64, commands: Vec<Command> },
 }
 
-/// Exit status of the shell that runs the commands of `Within`.
+/// Exit status of the shell that runs commands in a critical section ([`Command::Within`]).
 pub const SECTION_STATUS: i32 = 5;
 
 /// Owner of a new wait. `Nearest` is the default of the command line.
@@ -193,7 +193,7 @@ impl Model {
             Command::Start => self.start(now)?,
             Command::Stop { requeue } => {
                 self.stop();
-                // A run whose tick is gone is aborted, and no process is killed.
+                // The tick of a current run is dead, so `stop` only settles the run as aborted.
                 self.finish_stop(now, Stopped::Dies, *requeue, &[]);
                 if *requeue {
                     self.requeue_held();
@@ -232,7 +232,7 @@ impl Model {
                 self.save(checkpoint);
             }
             Command::Yield { checkpoint, resume_after } => self.yield_turn(*checkpoint, *resume_after),
-            // The script of the turn executes the commands of `Within` one by one.
+            // Here `Within` only begins its section; the turn's script runs its commands.
             Command::Begin { deadline, .. } | Command::Within { deadline, .. } => {
                 self.begin_section(now, *deadline)?;
             }

@@ -8,9 +8,9 @@ pub struct Continuation {
     pub class: Word,
     pub reentry: bool,
     pub matched: bool,
-    /// Waits that the message ends, by the rules of §5 alone.
+    /// Waits that the message ends, by the rules of semantics §5 alone.
     pub resolves: Vec<Tag>,
-    /// Wait or item for which the message is set aside.
+    /// Wait or work item because of which the message is set aside, and starts no turn.
     pub kept_out_by: Option<KeptOutBy>,
 }
 
@@ -27,7 +27,7 @@ impl Model {
         let verdict =
             |class, reentry, matched| Continuation { class, reentry, matched, ..Continuation::default() };
         if message.is_of_scheduler() {
-            // A message about an expiry or recheck is moot if the wait is over or bound by now.
+            // An expiry or recheck message is moot if its wait is over or bound to a message.
             let is_moot = matches!(message.maker, Maker::Expiry | Maker::Recheck)
                 && !self.is_counting(message.wait.as_ref());
             return Some(if is_moot {
@@ -45,7 +45,7 @@ impl Model {
             let outside = outside && awaits("awaiting_external_change");
             let of_external = || self.counting("external").any(|wait| wait.resource == message.resource);
             let of_task = || self.counting("task").any(|wait| wait.task == message.task);
-            // Rows 1 to 5
+            // Rows 1 to 5 of the first table in semantics §7: the agent waits for this message.
             let is_expected = match trigger {
                 "operator_input" => awaits("awaiting_operator_input"),
                 "task_result" => awaits("awaiting_task_result") && of_task(),

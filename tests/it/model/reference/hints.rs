@@ -10,7 +10,7 @@ pub struct Hint {
     pub resource: Option<String>,
     pub wait: Option<Tag>,
     pub trigger: Option<Tag>,
-    /// Text from the operator or a turn.
+    /// Reason for the hint: a text from the operator or a turn.
     pub reason: Tag,
     /// Text from an outside system, which makes the hint contentful.
     pub payload: Tag,
@@ -33,8 +33,8 @@ impl Hint {
         if self.reason.is_empty() { self.payload.clone() } else { self.reason.clone() }
     }
 
-    /// Returns the scope. Hints are merged if their scopes are equal and they could end the same
-    /// waits, so the source counts only without a resource.
+    /// Returns the fields in which hints must agree to be merged, because they could end the same
+    /// waits. With a resource they could do so whatever their sources are.
     fn scope(&self) -> impl PartialEq + '_ {
         let source = self.resource.is_none().then_some(&self.source);
         (&self.wait, &self.trigger, &self.resource, source)
@@ -42,7 +42,7 @@ impl Hint {
 }
 
 impl Model {
-    /// True if there is a hint, taken in or not.
+    /// True if a wake hint is pending, taken in by a step or not.
     pub fn has_hint(&self) -> bool {
         self.pending_hint.is_some() || !self.hints.is_empty()
     }
@@ -84,8 +84,8 @@ impl Model {
         self.pending_hint = None;
     }
 
-    /// Takes in one hint, merged with all others of its scope. That makes runnable work eligible
-    /// for another `system_tick`.
+    /// Takes in the oldest hint unless one is pending, and merges hints of the same scope into the
+    /// pending one. A new hint makes runnable work items eligible for another `system_tick`.
     pub fn take_in_hints(&mut self) {
         self.hints.sort_by_key(|hint| hint.born);
         if self.pending_hint.is_none() && !self.hints.is_empty() {
@@ -112,16 +112,16 @@ impl Model {
         }
     }
 
-    // Hops
+    // Counts of hops, which bound chains of messages between agents
 
-    /// Returns the number of hops of a message or hint that is sent now; an error above the limit.
+    /// Returns the number of hops of a message or hint that is sent now; `REFUSED` above the limit.
     pub fn hops(&self, inside: bool) -> Result<u32, i32> {
         let Some(hops) = self.hops_of_turn(inside) else { return Ok(0) };
         if hops < self.settings.max_hops { Ok(hops + 1) } else { Err(REFUSED) }
     }
 
     /// Returns the number of hops of a timer or deadline that is due at `next`. After a pause
-    /// longer than `CHAIN_PAUSE` it begins a new chain.
+    /// longer than `CHAIN_PAUSE` a new chain begins with 0 hops.
     pub fn hops_at(&self, now: Millis, next: Millis, inside: bool) -> Result<u32, i32> {
         if next - now > CHAIN_PAUSE { Ok(0) } else { self.hops(inside) }
     }

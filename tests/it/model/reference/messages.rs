@@ -13,11 +13,11 @@ pub enum Maker {
     Sender,
     /// A wake hint that a step turned into a `system_tick`.
     Hint,
-    /// The scheduler, about work, a system wait, a repaired wait, or input that was set aside.
+    /// The scheduler, for any reason but the recheck or the expiry of a wait.
     Scheduler,
-    /// The scheduler, about the recheck of a wait.
+    /// The scheduler, because the time to recheck a wait has come.
     Recheck,
-    /// The scheduler, about the expiry of a wait.
+    /// The scheduler, because a wait has expired.
     Expiry,
 }
 
@@ -54,17 +54,17 @@ pub struct Message {
     pub expires: Option<Millis>,
     /// Continuation that the first attempt derived; later attempts keep it.
     pub continuation: Option<Continuation>,
-    /// Interjections that the runs of this message have received (execution §6).
+    /// Texts of `interject` messages that runs of this message have received (execution §6).
     pub interjected: Vec<Tag>,
     /// Last checkpoint of the message (execution §6).
     pub checkpoint: Option<Tag>,
 }
 
-/// A message that a step has reduced.
+/// A message that a step has processed without a turn.
 #[derive(Debug, Clone)]
 pub struct SetAside {
     pub contentful: bool,
-    /// The reason for which no turn ran, until a `system_tick` says that it is over.
+    /// The reason why no turn ran; `None` once a `system_tick` says that the reason is over.
     pub by: Option<KeptOutBy>,
 }
 
@@ -128,7 +128,7 @@ impl Model {
         self.queue.push(tick);
     }
 
-    // The queue
+    // Messages in the queue, and their ends
 
     pub fn claimed(&self) -> Option<Born> {
         let running = self.run.as_ref().map(|run| run.message);
@@ -188,12 +188,12 @@ impl Model {
         none_was_left
     }
 
-    /// Settles a message. Waits that are bound to it end if its status is `processed`; otherwise
-    /// they are active again.
+    /// Settles a message. If its status is `processed`, the waits that are bound to the message
+    /// end; otherwise they are active again.
     pub fn end_message(&mut self, born: Born, status: Word) {
         let Some(at) = self.queue.iter().position(|message| message.born == born) else { return };
         let message = self.queue.remove(at);
-        // `queue requeue` finds the checkpoint of an aborted message or a dead letter.
+        // An aborted message or a dead letter keeps its checkpoint for a later `queue requeue`.
         let checkpoint = message.checkpoint.clone().filter(|_| matches!(status, "dead" | "aborted"));
         self.ended.push((Message { checkpoint, ..message }, status));
         self.recheck_over(self.clock.0, born);
@@ -208,7 +208,7 @@ impl Model {
     pub fn reduce(&mut self, born: Born, found: Option<&Continuation>) {
         let Some(message) = self.in_queue(born).cloned() else { return };
         self.count_message(born);
-        // Messages of the scheduler, and messages that are no triggers, are not set aside.
+        // The scheduler's own messages, and messages that are no triggers, are not input (§7).
         let is_input = message.contentful && found.is_some() && !message.is_of_scheduler();
         self.reduced
             .push(SetAside { contentful: is_input, by: found.and_then(|found| found.kept_out_by.clone()) });
@@ -234,7 +234,7 @@ impl Model {
         }
     }
 
-    // Commands
+    // Commands that enqueue, drop and requeue messages
 
     pub fn enqueue(&mut self, now: Millis, said: &EnqueueArgs, inside: bool) -> Result<(), i32> {
         // The wait and the item of a message must be active and open (§9).

@@ -34,7 +34,7 @@ impl Model {
         if self.execution == "waiting" && (decided || awaits) { "awaiting_task" } else { "asleep" }
     }
 
-    /// Wakes a resting agent, because a step takes something up.
+    /// Makes a resting agent `awake_idle`, for example because a step processes a message.
     pub fn wake_up(&mut self) {
         if matches!(self.status, "asleep" | "awaiting_task") {
             self.status = "awake_idle";

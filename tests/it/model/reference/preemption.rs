@@ -42,22 +42,22 @@ pub struct Held {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Deferred {
     pub since: Option<Millis>,
-    /// Milliseconds since then during which the run waited for one of the agent's limits.
+    /// Milliseconds after `since` during which the run waited for one of the agent's limits.
     pub known: Millis,
 }
 
 /// The pending preemption request; repeated requests are merged into it.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// Reason of the latest request.
+    /// Reason of the latest preemption request.
     pub reason: Tag,
-    /// Seconds in `--for` of the latest request.
+    /// Seconds in `--for` of the latest `preempt`.
     resume_after: Option<i64>,
-    /// Earliest end of a grace.
+    /// Earliest time at which the grace of one of the merged requests ends.
     force_at: Millis,
 }
 
-/// Nested critical sections: their numbers, and the end of the time for which all of them protect.
+/// Open critical sections, and the time until which they protect the turn from being ended.
 #[derive(Debug, Clone, Default)]
 pub struct Sections {
     open: Vec<u32>,
@@ -71,7 +71,7 @@ pub const PLEASE_YIELD: i32 = 10;
 pub const SAVED_BY_HOOK: &str = "of the hook";
 
 impl Run {
-    /// True if a section is open and has time left.
+    /// True if a critical section is open and has time left.
     fn is_protected(&self, now: Millis) -> bool {
         !self.sections.open.is_empty() && now <= self.sections.until
     }
@@ -86,7 +86,7 @@ impl Run {
 }
 
 impl Model {
-    // A turn begins
+    // Start of a turn
 
     pub fn claim(&mut self, now: Millis, born: Born, decision: &Decision) {
         let Some(message) = self.in_queue(born).cloned() else { return };
@@ -110,9 +110,9 @@ impl Model {
         self.claimed_message().map_or(0, |message| message.attempt)
     }
 
-    // Requests
+    // Requests that a turn yield before a deadline
 
-    /// True if a critical section delays the end of the turn by a request without a grace.
+    /// True if an open critical section delays the end of a turn that is preempted without a grace.
     pub fn is_protected(&self) -> bool {
         self.run.as_ref().is_some_and(|run| run.is_protected(run.claimed_at + ms(60)))
     }
@@ -136,7 +136,7 @@ impl Model {
         self.is_overdue(now + ms(60))
     }
 
-    // Sections
+    // Start and end of critical sections
 
     pub fn begin_section(&mut self, now: Millis, deadline: i64) -> Result<u32, i32> {
         let overdue = self.is_overdue(now);
@@ -153,12 +153,12 @@ impl Model {
         Ok(number)
     }
 
-    /// Returns the number of the section that was begun last.
+    /// Returns the number of the critical section that was begun last.
     pub fn innermost_section(&self) -> Option<u32> {
         self.run.as_ref()?.sections.open.last().copied()
     }
 
-    /// Ends the section with this number; without a number the innermost one.
+    /// Ends the critical section with this number; without a number the innermost one.
     pub fn end_section(&mut self, number: Option<u32>) -> Result<(), i32> {
         let open = &mut self.run.as_mut().ok_or(REFUSED)?.sections.open;
         let at = match number {
@@ -169,9 +169,9 @@ impl Model {
         Ok(())
     }
 
-    // Safe points
+    // Safe points, at which a turn asks if it must yield
 
-    /// True if a safe point asks for a yield, which it never does in a section with time left.
+    /// True if a safe point asks the turn to yield: never while a critical section has time left.
     pub fn asks_to_yield(&self, now: Millis) -> bool {
         self.run.as_ref().is_some_and(|run| run.request.is_some() && !run.is_protected(now))
     }
@@ -215,7 +215,7 @@ impl Model {
         }
     }
 
-    // Yields
+    // Yields, suspensions and resumptions of a run
 
     /// Records that the turn yields. Without a checkpoint the last checkpoint stays, without a
     /// pause the last pause.

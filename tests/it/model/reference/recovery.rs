@@ -17,7 +17,7 @@ pub struct Retry {
     pub not_before: Millis,
     /// The message that waits for its next attempt.
     pub message: Option<Born>,
-    /// Successive failures of recoveries.
+    /// Number of successive failed recoveries.
     pub recoveries: u32,
 }
 
@@ -42,7 +42,7 @@ pub enum End {
     Failed,
     // `preempt` without a grace ends the turn.
     Preempted { resume_after: Option<i64> },
-    // The tick ends the turn, because the grace of a request is over.
+    // The tick ends the turn, because the grace of a preemption request is over.
     Forced,
 }
 
@@ -58,7 +58,7 @@ pub enum Stopped {
 }
 
 impl Model {
-    /// Takes up a message: binds the waits that it ends. The message about an expiry ends its wait.
+    /// Takes up a message, to which the waits are bound that it ends. An expired wait ends at once.
     pub fn take_up(&mut self, message: &Message, continuation: &Continuation) {
         self.count_message(message.born);
         self.bind(message.born, &continuation.resolves);
@@ -74,7 +74,7 @@ impl Model {
     /// Ends the turn, and carries out its actions if all of them are accepted. Returns the
     /// `terminal` of the run; `None` if no process has settled it.
     pub fn end_turn(&mut self, now: Millis, end: End, actions: &[Command], tokens: u64) -> Option<Word> {
-        // Records of the settlement are newer than all records that the step has made before.
+        // The counter 1000 sorts records of the settlement after all earlier records of the step.
         self.clock = (now, 1000);
         if end == End::TickKilled {
             return None;
@@ -137,7 +137,7 @@ impl Model {
         Ok(())
     }
 
-    /// Settles the run of a completed turn. The turn has seen all messages that were set aside.
+    /// Settles the run of a completed turn, which has been shown all messages set aside before.
     pub fn complete_turn(&mut self) -> Option<()> {
         let run = self.end_run("completed")?;
         self.end_message(run.message, "processed");
@@ -187,7 +187,7 @@ impl Model {
         self.in_queue_mut(born).map(|message| &mut message.setbacks)
     }
 
-    /// Queues a claimed message again, at the same attempt. The agent recovers from that time on.
+    /// Queues a claimed message again, at the same attempt. Recovery may begin at `not_before`.
     pub fn put_back(&mut self, not_before: Millis, born: Born, continuation: &Continuation) {
         self.retry = Some(Retry { not_before, message: Some(born), recoveries: 0 });
         if let Some(message) = self.in_queue_mut(born) {
@@ -195,7 +195,7 @@ impl Model {
         }
     }
 
-    /// Queues a claimed message again, at the same attempt and without setbacks (`stop --requeue`).
+    /// Queues a claimed message again, at the same attempt, and clears its [`Setbacks`].
     pub fn requeue_claimed(&mut self, born: Born, continuation: Continuation) {
         if let Some(message) = self.in_queue_mut(born) {
             message.continuation = Some(continuation);
@@ -203,7 +203,7 @@ impl Model {
         }
     }
 
-    /// Fails an attempt. The message gets another one after the backoff, or is a dead letter.
+    /// Fails an attempt of a message, which then waits for another attempt or is a dead letter.
     pub fn fail_message(&mut self, now: Millis, born: Born, continuation: &Continuation, is_done: bool) {
         let Some(message) = self.in_queue_mut(born) else { return };
         if message.attempt < MAX_ATTEMPTS && !is_done {
@@ -229,7 +229,7 @@ impl Model {
         self.raise("agent_stopped", None);
     }
 
-    /// True if an `interject` message that came since ends the backoff early.
+    /// True if an `interject` message that came after the failure ends the backoff early.
     pub fn ends_backoff(&self, head: Option<&Message>, retry: &Retry) -> bool {
         let is_new = |message: &&Message| message.priority == 0 && Some(message.born) != retry.message;
         let heads = head.filter(is_new).is_some_and(|message| message.attempt == 1 && retry.recoveries == 0);
@@ -237,7 +237,7 @@ impl Model {
         heads || last.filter(is_new).is_some_and(|message| message.born.0 >= self.since)
     }
 
-    // Recovery
+    // Recovery of a failed agent
 
     /// Recovers a failed agent, or continues a recovery whose tick was killed.
     pub fn recover(&mut self, now: Millis) {
@@ -261,14 +261,14 @@ impl Model {
         }
     }
 
-    /// Fails a recovery. Pauses grow, and after `MAX_ATTEMPTS` successive failures an attention is
-    /// raised, or the agent stops itself.
+    /// Fails a recovery, and delays the next one longer each time. After `MAX_ATTEMPTS` successive
+    /// failures the agent asks for attention, or stops itself if its settings say so.
     pub fn fail_recovery(&mut self, now: Millis, why: &str) {
         self.enter("failed", Some(why));
         let before = self.retry.clone();
         let recoveries = before.as_ref().map_or(0, |retry| retry.recoveries) + 1;
         let message = before.and_then(|retry| retry.message).or(self.last_message);
-        // A parked agent recovers again after the longest pause.
+        // An agent that does not stop itself tries to recover again after the longest delay.
         let parked = recoveries >= MAX_ATTEMPTS && !self.settings.stop_when_exhausted;
         let pause = if parked { MAX_DELAY } else { backoff(recoveries).min(MAX_DELAY) };
         self.retry = Some(Retry { not_before: now + pause, message, recoveries });
@@ -294,9 +294,9 @@ impl Model {
         }
     }
 
-    // Crashes
+    // Runs whose tick was killed
 
-    /// Settles a run whose tick is gone.
+    /// Settles a run whose tick was killed.
     pub fn interrupt(&mut self, now: Millis) {
         let Some(run) = &self.run else { return };
         if run.yielded {
@@ -309,7 +309,7 @@ impl Model {
         }
     }
 
-    // Commands of the operator
+    // Commands by which the operator recovers or fails an agent
 
     pub fn recover_by_hand(&mut self, now: Millis, inside: bool) -> Result<(), i32> {
         // A turn can't recover its own agent.
@@ -321,7 +321,7 @@ impl Model {
         match self.execution {
             "failed" | "recovering" => self.recover(now),
             _ if interrupted => {}
-            // `recover` is a way out of this state (§8).
+            // The operator may end the wait for resources by `recover` (execution §8).
             "waiting_resources" => {
                 self.release_hold();
                 self.retry_held(now);

@@ -10,20 +10,20 @@ use super::{Born, MAX_DELAY, Millis, Model, Word};
 const HOUR: Millis = 3_600_000;
 pub const DAY: Millis = 24 * HOUR;
 
-/// Begin of the reason of a step that can't continue a held message.
+/// Prefix of a step's reason if only the operator can release the message that the agent holds.
 pub const HELD: &str = "held for the operator";
 
 /// Last line on stderr of a turn that exits with 75, which is the reason of its deferral.
 pub const NOT_NOW: &str = "not now";
 
-/// A limit that is reached, and the end of its hour or day. A limit of 0 never ends.
+/// A limit that is reached, and the time at which its hour or day ends: `None` if the limit is 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
     pub limit: Word,
     back_at: Option<Millis>,
 }
 
-/// Turns and tokens since the begin of an hour or day.
+/// Turns and tokens since the start of an hour or day.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
     since: Millis,
@@ -32,8 +32,8 @@ struct Spent {
 }
 
 impl Spent {
-    /// Returns the amounts of the hour or day that begins at `begin`, or of a later one that has
-    /// begun. Amounts of an hour or day after now are moved to the one that begins at `begin`.
+    /// Starts to count for the hour or day that begins at `begin`, unless a later one up to now has
+    /// begun. Counts from the future, left by a clock that was set back, move to that hour or day.
     fn at(self, begin: Millis, now: Millis) -> Spent {
         if self.since > now {
             return Spent { since: begin, ..self };
@@ -49,7 +49,7 @@ pub struct Spending {
 }
 
 impl Spending {
-    /// Moves the amounts of an hour or day after now to this hour or day.
+    /// If the clock was set back, counts the amounts of a future hour or day for the current one.
     pub fn limit_to(&mut self, now: Millis) {
         for (spent, length) in [(&mut self.hour, HOUR), (&mut self.day, DAY)] {
             if spent.since > now {
@@ -59,13 +59,13 @@ impl Spending {
     }
 }
 
-/// Returns the begin of the hour or day in UTC.
+/// Returns the start of the hour or day in UTC; `length` is that of an hour or day.
 fn begin(now: Millis, length: Millis) -> Millis {
     now - now.rem_euclid(length)
 }
 
 impl Model {
-    // Limits
+    // Limits of turns per hour and tokens per day
 
     /// Counts a turn in the hour and day of its claim, unless it was deferred or suspended.
     pub fn count_turn(&mut self, now: Millis, claimed_at: Millis, terminal: Word) {
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// Returns the limit that leaves no room for a turn; of several the one that ends last.
+    /// Returns the limit that allows no further turn; if there are several, the one that ends last.
     pub fn shortage(&self, now: Millis) -> Option<Shortage> {
         let hour = self.spending.hour.at(begin(now, HOUR), now);
         let day = self.spending.day.at(begin(now, DAY), now);
@@ -105,7 +105,7 @@ impl Model {
         }
     }
 
-    /// Defers a claim because of a limit. Its attempt does not count.
+    /// Defers a claim because a limit is reached. The attempt does not count.
     pub fn lack(&mut self, now: Millis, message: Born, continuation: &Continuation, shortage: &Shortage) {
         let limit = Some(shortage.limit);
         let again = self.execution == "waiting_resources";
@@ -129,8 +129,8 @@ impl Model {
         });
     }
 
-    /// True if the held run may continue: after a limit at every step that finds room, otherwise
-    /// from its time on.
+    /// True if a step may try the held run: after a limit was reached any step, because a step
+    /// checks the limit again, otherwise only a step at or after `not_before`.
     pub fn may_go_on(held: &Held, now: Millis) -> bool {
         held.limit.is_some() || held.not_before.is_some_and(|at| now >= at)
     }
@@ -148,7 +148,7 @@ impl Model {
         }
     }
 
-    /// Returns the successive deferrals of a held run that has waited until now.
+    /// Returns the deferrals of a held run, with the time up to now that it has waited for a limit.
     pub fn deferred_until(&self, held: &Held, now: Millis) -> Deferred {
         let waited = if held.limit.is_some() { (now - self.since).max(0) } else { 0 };
         Deferred { known: held.deferred.known + waited, ..held.deferred }
@@ -180,9 +180,9 @@ impl Model {
         Some("deferred")
     }
 
-    // Held messages
+    // Messages that are held for the operator
 
-    /// Holds a message for the operator, and raises an attention.
+    /// Holds a message until the operator decides, and raises an attention.
     pub fn hold(&mut self, message: Born, continuation: Continuation) {
         self.enter("waiting_resources", None);
         self.status = "awake_idle";
@@ -202,9 +202,9 @@ impl Model {
         }
     }
 
-    // Ways out of `waiting_resources`
+    // Transitions out of `waiting_resources`
 
-    /// Lets the next step continue the held run, and sets its setbacks to 0.
+    /// Lets the next step continue the held run, and resets its interruptions and deferrals to 0.
     pub fn retry_held(&mut self, now: Millis) {
         if self.held.as_ref().is_some_and(|held| held.needs_operator) {
             return;

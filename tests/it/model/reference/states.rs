@@ -6,7 +6,7 @@ use super::recovery::backoff;
 use super::{MAX_DELAY, Millis, Model, RECOVERY_TIMEOUT, RESOURCES_TIMEOUT, SUSPEND_TIMEOUT, Word};
 
 impl Model {
-    /// Enters a state that may follow the current one. `why` is the reason that hooks are given.
+    /// Enters a state that may follow the current one. Hooks get `why` as the reason.
     pub fn enter(&mut self, to: Word, why: Option<&str>) {
         let from = self.execution;
         assert!(may_follow(from, to), "no edge leads from {from} to {to}");
@@ -15,7 +15,7 @@ impl Model {
         self.tell("on-state-change", from, to, why);
     }
 
-    /// Enters these states one after the other.
+    /// Enters the given states one after the other.
     fn pass(&mut self, states: &[Word]) {
         states.iter().for_each(|state| self.enter(state, None));
     }
@@ -32,11 +32,12 @@ impl Model {
         }
     }
 
-    /// Enters the states of a claim, up to the one in which the hook runs, and returns that state.
+    /// Enters the states of a claim up to that of its hook, and returns that state: `scheduled` or
+    /// `resumed`. `before` is as in `state_of_claim`.
     pub fn enter_claimed(&mut self, before: Option<Entered>) -> Option<Entered> {
         let entered = self.state_of_claim(before);
         match (self.execution, entered) {
-            // Only `running` may follow these states, so the way to the hook leads through it.
+            // A waiting agent can only enter `running`, so the claim goes through this state.
             ("waiting" | "waiting_resources", Some(Entered::Scheduled)) => {
                 self.pass(&["running", "completed", "runnable", "scheduled"]);
             }
@@ -65,7 +66,7 @@ impl Model {
         }
     }
 
-    /// Enters `running` after the hook has run.
+    /// Enters `running` after the hook of a claim, unless the agent is in that state already.
     pub fn enter_running(&mut self) {
         if self.execution != "running" {
             self.enter("running", None);
@@ -78,7 +79,7 @@ impl Model {
         let held = self.held.as_ref();
         match self.execution {
             "recovering" => Some((self.since + RECOVERY_TIMEOUT, "recovery_timeout")),
-            // The timeout counts from the first of successive deferrals, without known waits.
+            // Successive deferrals share one timeout, which excludes waits for a limit.
             "waiting_resources" if held?.limit.is_none() && !held?.needs_operator => {
                 let Deferred { since, known, .. } = held?.deferred;
                 Some((since? + known + RESOURCES_TIMEOUT, "resource_timeout"))
@@ -96,7 +97,8 @@ impl Model {
         self.enter("failed", Some(why));
         self.status = "awake_idle";
         self.alarmed = true;
-        // The timeout costs no attempt. The number of deferrals stays and determines the pause.
+        // The timeout costs no attempt. The number of deferrals is kept, and determines the retry
+        // delay after them.
         let deferrals = self.setbacks_of(held.message).map_or(0, |setbacks| setbacks.deferrals);
         let times = if why == "resource_timeout" { deferrals.max(1) } else { 1 };
         self.put_back(now + backoff(times).min(MAX_DELAY), held.message, &held.continuation);

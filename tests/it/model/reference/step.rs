@@ -1,5 +1,5 @@
-//! Semantics §8: one step, which takes in everything due, finds the first rung that holds, and
-//! carries out its decision, up to the point where a turn runs.
+//! Semantics §8: one step, which applies everything due, finds the first rung of the decision
+//! ladder that applies, and executes its decision, up to the point where a turn runs.
 
 use super::continuation::Continuation;
 use super::messages::{Maker, Message};
@@ -20,18 +20,18 @@ pub struct Decision {
 enum About {
     Nothing,
     Message(Born),
-    // A claim for which a limit of the agent leaves no room
+    // A claim that a limit of the agent forbids
     Lack(Born, Continuation, Shortage),
     Hint,
     Work(Tag),
-    // A system wait of the agent itself
+    // A wait of kind `system` that belongs to the agent itself, not to a work item
     SystemWait(Tag),
     // The agent falls asleep, and waits for a task or for something else.
     Rest { task: bool },
 }
 
 impl Model {
-    /// Returns the decision of the next step, without a change.
+    /// Returns the decision of the next step, and changes nothing.
     pub fn preview(&self, now: Millis) -> Decision {
         self.clone().before_acting(now)
     }
@@ -49,14 +49,14 @@ impl Model {
         }
     }
 
-    /// Returns a text of everything that a step may change before it decides.
+    /// Returns a text of all fields that a step may change before it decides, to detect changes.
     fn fingerprint(&self) -> String {
         let open = (&self.queue, &self.ended, &self.waits, &self.timers, &self.works, &self.hints);
         let moments = (self.since, &self.retry, &self.held, self.spending);
         format!("{open:?} {moments:?} {:?} {:?} {}", self.execution, self.reduced, self.run.is_some())
     }
 
-    /// Returns the agent at the time when the next step decides, with everything due taken in.
+    /// Returns the agent as the next step finds it when it decides, with everything due applied.
     pub fn taken_in(&self, now: Millis) -> Model {
         let mut after = self.clone();
         after.before_acting(now);
@@ -83,7 +83,7 @@ impl Model {
         self.wait_due().chain(rechecks).chain(timers).chain(retry).chain(held).chain(over).min()
     }
 
-    // Taking in
+    // Start of a step: due timers, deadlines and expiries take effect
 
     fn take_in(&mut self, now: Millis) {
         match self.status {
@@ -101,13 +101,13 @@ impl Model {
         self.tick_for_set_aside();
         self.take_in_hints();
         self.try_if_asked(now);
-        // Messages that timers have emitted meanwhile may have expired, too.
+        // Messages that due timers have queued may have expired, too, so a second pass drops them.
         if none_was_left {
             self.take_in(now);
         }
     }
 
-    // Deciding
+    // Decision: the first rung of the ladder (semantics §8) that applies
 
     fn decide(&self, now: Millis) -> Decision {
         let say = |decision, reason: &str, about| Decision {
@@ -118,14 +118,14 @@ impl Model {
         };
         let rest =
             |decision, reason| say(decision, reason, About::Rest { task: decision == "wait_for_task" });
-        // Rung 1. Rung 2 holds only while another process runs a turn.
+        // Rung 1 (semantics §8). Rung 2 needs a second process, which the model does not have.
         match self.status {
             "stopped" => return say("stop", "stopped", About::Nothing),
             "booting" => return say("noop", "not_started", About::Nothing),
             _ => {}
         }
         let head = self.head(now);
-        // Rungs 3, 4
+        // Rungs 3 and 4 (semantics §8): a failed agent
         if matches!(self.execution, "failed" | "recovering") {
             let begun = self.execution == "recovering";
             return match &self.retry {
@@ -136,7 +136,7 @@ impl Model {
                 Some(_) => say("wait_for_timer", "recovery_backoff", About::Nothing),
             };
         }
-        // Rungs 5, 6
+        // Rungs 5 and 6 (semantics §8): a held run, or a message that lacks a resource
         let shortage = self.shortage(now);
         let lack = |message, continuation: &Continuation, shortage: Shortage| {
             say("wait_for_resources", shortage.limit, About::Lack(message, continuation.clone(), shortage))
@@ -155,7 +155,7 @@ impl Model {
                 ..say("start_model_turn", reason, About::Message(held.message))
             };
         }
-        // Rungs 7, 8
+        // Rungs 7 and 8 (semantics §8): the first message of the queue
         if let Some(message) = head {
             let found = message.continuation.clone().or_else(|| self.continuation(message));
             let runs = found.as_ref().is_some_and(|found| found.reentry);
@@ -168,11 +168,11 @@ impl Model {
                 ..say(decision, message.kind, About::Message(message.born))
             };
         }
-        // Rung 9
+        // Rung 9 (semantics §8): a wake hint
         if self.pending_hint.is_some() {
             return say("emit_system_tick", "wake_hint", About::Hint);
         }
-        // Rungs 10, 11, 12
+        // Rungs 10 to 12 (semantics §8): work items that can continue
         let current = self.current();
         let queued = self.queued();
         let about = |item: &Work| About::Work(item.tag.clone());
@@ -188,7 +188,7 @@ impl Model {
         if queued.iter().any(|item| self.is_runnable(item)) {
             return say("noop", "duplicate_queued_available", About::Nothing);
         }
-        // Rungs 13 to 16
+        // Rungs 13 to 16 (semantics §8): waits of the agent itself, and timers
         if self.own_wait("operator", None).is_some() {
             return rest("wait_for_operator", "agent_operator_wait");
         }
@@ -202,7 +202,7 @@ impl Model {
         if self.own_wait("task", None).is_some() {
             return rest("wait_for_task", "agent_task_wait");
         }
-        // Rung 17: the current item, else another item
+        // Rung 17 (semantics §8): waits of the current work item, else of another item
         for item in current.iter().chain(&queued) {
             match self.scheduling(item) {
                 "waiting_operator" => return rest("wait_for_operator", "work_item_needs_input"),
@@ -212,7 +212,7 @@ impl Model {
                 _ => {}
             }
         }
-        // Rung 18
+        // Rung 18 (semantics §8): waits of kind `system`
         let own = self.own_wait("system", None);
         let of_current = current.filter(|item| self.scheduling(item) == "waiting_system");
         if let Some(wait) = own.filter(|wait| !wait.ticked) {
@@ -225,14 +225,14 @@ impl Model {
         if own.is_some() || of_current.is_some() || of_other {
             return rest("wait_for_resources", "system_wait");
         }
-        // Rungs 19, 20
+        // Rungs 19 and 20 (semantics §8): sleep
         match self.status {
             "asleep" | "awaiting_task" => rest("stay_idle", "already_asleep"),
             _ => rest("sleep", "no_pending_scheduler_facts"),
         }
     }
 
-    // Acting
+    // Execution of the decision
 
     /// Makes one step, up to the point where a turn runs. Returns its decision.
     pub fn step(&mut self, now: Millis) -> Decision {

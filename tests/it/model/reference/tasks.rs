@@ -33,8 +33,8 @@ impl Model {
         Ok(tag)
     }
 
-    /// Ends a task and enqueues its result. The result has the time at which the task was started,
-    /// because the `DORMOUSE_NOW` of a supervisor doesn't change.
+    /// Ends a task and enqueues its result. The time of the result is that of the task's start,
+    /// because the supervisor process keeps the `DORMOUSE_NOW` with which the task was started.
     pub fn end_task(&mut self, tag: &Tag, status: Word) {
         let found = self.tasks.iter_mut().find(|task| task.tag == *tag && task.is_open());
         let Some(task) = found else { return };

@@ -30,7 +30,7 @@ pub struct Timer {
     pub hops: u32,
     /// Delayed message of `enqueue --in` or `--at`.
     pub message: Option<Message>,
-    /// Begin of the first interval.
+    /// Time at which the first interval of a repeating timer begins.
     pub from: Millis,
     /// Scheduled time of the last fire.
     pub last_fire: Option<Millis>,

@@ -12,13 +12,13 @@ pub struct Trigger {
     pub scope: Scope,
     pub source: Option<Word>,
     pub status: Word,
-    /// Name of the file with the secret.
+    /// Name of the file with the secret that a delivery through this trigger needs.
     pub secret: Tag,
-    /// Names of the files with earlier secrets.
+    /// Names of the files with secrets from before `trigger rotate`, which are no longer valid.
     pub old: Vec<Tag>,
-    /// Number of deliveries that steps have taken up.
+    /// Number of deliveries that steps have processed.
     count: u64,
-    /// Arrival of the last of these deliveries.
+    /// Arrival time of the last delivery that `count` includes.
     last: Option<Millis>,
 }
 
@@ -50,7 +50,7 @@ impl Scope {
 }
 
 impl Trigger {
-    /// Returns the trigger that `create` makes.
+    /// Returns the trigger that the command `create` makes together with the agent.
     pub fn default_one() -> Trigger {
         let tag = "trigger 0".to_owned();
         Trigger { secret: tag.clone(), ..Trigger::new(tag, "enqueue_message", Scope::Agent, None) }
@@ -65,7 +65,7 @@ impl Trigger {
         self.status == "active"
     }
 
-    /// Returns the source of the trigger's messages and hints.
+    /// Returns the source of the messages and hints that come through the trigger.
     fn origin(&self) -> Word {
         match (self.source, &self.scope) {
             (Some(source), _) => source,
@@ -75,7 +75,7 @@ impl Trigger {
     }
 
     fn count(&mut self, at: Millis) {
-        // A revoked trigger is archived, and its count does not change any more.
+        // The record of a revoked trigger is archived, so its number of deliveries does not change.
         if self.is_active() {
             self.count += 1;
             self.last = self.last.max(Some(at));
@@ -88,20 +88,19 @@ impl Model {
         &self.triggers[number % self.triggers.len()]
     }
 
-    /// Returns a wrong secret for a trigger: its last one before `rotate`, or that of another
-    /// trigger.
+    /// Returns a wrong secret for a trigger: its previous one, or that of another trigger.
     pub fn wrong_secret(&self, trigger: &Trigger) -> Tag {
         let mut others =
             self.triggers.iter().filter(|other| other.tag != trigger.tag).map(|other| &other.secret);
         trigger.old.last().or_else(|| others.next_back()).cloned().unwrap_or("no secret".to_owned())
     }
 
-    /// Returns a trigger that a wait or a hint names, which must be active.
+    /// Returns the trigger that a wait or a hint names by its number. Fails if it is not active.
     pub fn active_trigger(&self, number: usize) -> Result<&Trigger, i32> {
         Some(self.trigger(number)).filter(|trigger| trigger.is_active()).ok_or(NOT_FOUND)
     }
 
-    // Commands
+    // Commands for triggers
 
     pub fn create_trigger(
         &mut self,
@@ -174,7 +173,7 @@ impl Model {
         }
     }
 
-    /// Delivers a message or a hint through a trigger.
+    /// Delivers a message or a hint through a trigger. `inside`: the command runs in a turn.
     pub fn deliver(&mut self, now: Millis, said: &Delivery, inside: bool) -> Result<(), i32> {
         let trigger = self.trigger(said.trigger).clone();
         // A wrong secret and a revoked trigger get the same refusal.
@@ -185,7 +184,7 @@ impl Model {
         if said.blank && !hint {
             return Err(REFUSED);
         }
-        // Each trigger has separate dedupe keys.
+        // Each trigger has its own dedupe keys.
         let key = said.key.map(|key| (Some(trigger.tag.clone()), key));
         let since = |at: Millis| (now - at).abs();
         if self.keys.iter().any(|(known, at)| Some(known) == key.as_ref() && since(*at) < DEDUPE_WINDOW) {
@@ -218,9 +217,9 @@ impl Model {
         Ok(())
     }
 
-    // Counts
+    // Number of deliveries per trigger
 
-    /// Counts a message that a step takes up, once, if it is a delivery.
+    /// Counts a message, once, when a step claims the message, if a delivery created it.
     pub fn count_message(&mut self, born: Born) {
         let Some(message) = self.in_queue_mut(born) else { return };
         let counted = std::mem::replace(&mut message.counted, true);
@@ -235,8 +234,8 @@ impl Model {
         named.into_iter().for_each(|trigger| trigger.count(born.0));
     }
 
-    /// Returns the number of deliveries through a trigger, with those that are still in the inbox,
-    /// and the arrival of the last one.
+    /// Returns the number of deliveries through a trigger and the arrival time of the last one.
+    /// Both include messages and hints that are still in the inbox.
     pub fn deliveries(&self, trigger: &Trigger) -> (u64, Option<Millis>) {
         let of_it = |other: &Option<Tag>| trigger.is_active() && other.as_ref() == Some(&trigger.tag);
         let said = |message: &&Message| !message.counted && message.maker == Maker::Sender;

@@ -20,18 +20,18 @@ pub struct Wait {
     /// Trigger whose deliveries end the wait.
     pub trigger: Option<Tag>,
     pub task: Option<Tag>,
-    /// Moment of a timer wait.
+    /// Time at which a timer wait ends.
     pub wake: Option<Millis>,
     pub recheck: Option<Millis>,
     pub recheck_every: Option<Millis>,
     pub expires: Option<Millis>,
-    /// True if the message about the moment was emitted.
+    /// True if the message that ends a timer wait was emitted.
     pub woken: bool,
-    /// Message about the recheck, as long as it is queued.
+    /// Message about the recheck (a periodic reminder to check the wait), as long as it is queued.
     pub rechecking: Option<Born>,
-    /// True if the message about the expiry was emitted.
+    /// True if the message about the expiry of the wait was emitted.
     pub expiring: bool,
-    /// Message to which the wait is bound.
+    /// Message that satisfies the wait, and ends it when a turn has processed the message.
     pub resolved_by: Option<Born>,
     /// True if a message to which the wait was bound has ended without a completed turn.
     pub answer_lost: bool,
@@ -40,7 +40,7 @@ pub struct Wait {
     pub ticked: bool,
 }
 
-/// Arguments of `wait`. Spans are in seconds.
+/// Arguments of the command `wait`. Spans are in seconds.
 #[derive(Debug, Clone)]
 pub struct WaitArgs {
     pub kind: Word,
@@ -48,11 +48,11 @@ pub struct WaitArgs {
     pub resource: Option<usize>,
     pub source: Option<Word>,
     pub trigger: Option<usize>,
-    /// Task of a wait of kind `task`.
+    /// Task for which a wait of kind `task` waits.
     pub task: usize,
-    /// Span until the moment of a wait of kind `timer`.
+    /// Seconds until a wait of kind `timer` ends.
     pub within: i64,
-    /// Span between two rechecks.
+    /// Seconds between two messages that ask the agent to check if the wait is over.
     pub recheck: Option<i64>,
     pub expires: Option<i64>,
 }
@@ -62,13 +62,13 @@ impl Wait {
         self.status == "active"
     }
 
-    /// True if the wait is active and not bound. A bound wait has no effect.
+    /// True if the wait is active and no message satisfies it yet: only then it has an effect.
     pub fn counts(&self) -> bool {
         self.counts_for(None)
     }
 
-    /// True if the wait counts in the closure before `message`: a wait that is bound to this very
-    /// message does.
+    /// True if the wait counts in the closure before `message`: a wait that `message` itself has
+    /// satisfied still counts.
     pub fn counts_for(&self, message: Option<Born>) -> bool {
         self.is_active() && (self.resolved_by.is_none() || self.resolved_by == message)
     }
@@ -112,7 +112,7 @@ impl Model {
         self.waits.iter_mut().find(|wait| wait.tag == *tag)
     }
 
-    // Ends of waits
+    // How waits end: a message satisfies them, a turn completes, a command cancels them
 
     /// Returns the waits of the agent and of all its items that a message satisfies, oldest first.
     pub fn satisfied_by(&self, message: &Message) -> Vec<Tag> {
@@ -134,7 +134,7 @@ impl Model {
         message.resource.is_none() && message.wait.is_none() && !message.trigger.as_ref().is_some_and(named)
     }
 
-    /// Binds waits to a message that a step takes up.
+    /// Binds waits to the message that satisfies them, when a step claims the message.
     pub fn bind(&mut self, message: Born, waits: &[Tag]) {
         for wait in self.waits.iter_mut().filter(|wait| wait.counts() && waits.contains(&wait.tag)) {
             wait.resolved_by = Some(message);
@@ -188,7 +188,7 @@ impl Model {
         self.cancel_waits(|wait| wait.item.as_ref() == Some(item));
     }
 
-    /// Cancels the active waits that `is_meant` selects. Bound waits are resolved instead.
+    /// Cancels active waits that `is_meant` selects, or resolves those that a message satisfied.
     fn cancel_waits(&mut self, is_meant: impl Fn(&Wait) -> bool) {
         let meant = self.waits.iter().filter(|wait| wait.is_active() && is_meant(wait));
         let meant: Vec<(Tag, bool)> =
@@ -198,7 +198,7 @@ impl Model {
         }
     }
 
-    /// Ends waits whose task has ended while no result is pending, and emits a `system_tick` for
+    /// Ends waits whose task has ended although no result is pending, and emits a `system_tick` for
     /// each.
     pub fn repair_waits(&mut self) {
         let over: Vec<Wait> = self.waits.iter().filter(|wait| self.is_over(wait)).cloned().collect();
@@ -215,10 +215,10 @@ impl Model {
         wait.counts() && self.tasks.iter().any(ended) && !self.queue.iter().any(under_way)
     }
 
-    // Deadlines
+    // Deadlines of waits: end of a timer wait, recheck, expiry
 
-    /// Emits the messages about due moments, rechecks and expiries. Their creation time is the due
-    /// time.
+    /// Emits messages about timer waits that end, rechecks and expiries. The creation time of each
+    /// message is its due time.
     pub fn meet_deadlines(&mut self, now: Millis) {
         let mut active: Vec<Wait> = self.waits.iter().filter(|wait| wait.counts()).cloned().collect();
         active.sort_by_key(|wait| wait.born);
@@ -228,7 +228,7 @@ impl Model {
                 let fire = self.own_message("timer_tick", 2, wait.tag.clone(), Maker::Sender);
                 self.queue_deadline(&wait, Message { born: (at, wait.born.1 * 3), ..fire });
             }
-            // A wait expires one millisecond after its limit. The expiry replaces a due recheck.
+            // A wait expires one millisecond after its limit. A due recheck is then left out.
             let expiry = due(wait.expires.map(|limit| limit + 1), false);
             let recheck = due(wait.recheck_due(), false);
             let born = recheck.filter(|_| expiry.is_none()).map(|at| (at, wait.born.1 * 3 + 1));
@@ -253,8 +253,8 @@ impl Model {
         }
     }
 
-    /// Queues a message about a deadline. Its priority is background if another background message
-    /// is queued, so that messages from before the deadline come first.
+    /// Queues a message about a deadline, with the priority `background` if another such message is
+    /// queued, so that messages from before the deadline come first.
     fn queue_deadline(&mut self, wait: &Wait, message: Message) {
         let priority = if self.queue.iter().any(|message| message.priority == 3) { 3 } else { 2 };
         self.queue.push(Message {
@@ -267,7 +267,7 @@ impl Model {
         });
     }
 
-    /// Returns the due times of all waits.
+    /// Returns the times at which waits end, are rechecked or expire.
     pub fn wait_due(&self) -> impl Iterator<Item = Millis> {
         self.waits.iter().filter(|wait| wait.counts()).flat_map(|wait| {
             let wake = wait.wake.filter(|_| !wait.woken);
@@ -277,7 +277,7 @@ impl Model {
         })
     }
 
-    // Commands
+    // Commands for waits
 
     pub fn add_wait(&mut self, now: Millis, asked: &WaitArgs, inside: bool) -> Result<(), i32> {
         let WaitArgs { kind, owner, resource, source, trigger, task, within, recheck, expires } = *asked;
@@ -362,7 +362,7 @@ impl Model {
     }
 }
 
-/// True if the message satisfies the wait, by the table of §5.
+/// True if the message satisfies the wait, by the table of semantics §5.
 fn is_satisfied(wait: &Wait, message: &Message, names_nothing: bool) -> bool {
     let speaks = message.is_event() || message.maker == Maker::Hint;
     let names_it = message.wait.as_ref() == Some(&wait.tag);

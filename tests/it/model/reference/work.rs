@@ -10,14 +10,14 @@ pub struct Work {
     pub done: bool,
     pub plan_status: Word,
     pub blocked: bool,
-    /// Time of the reminder, until it was sent.
+    /// Time at which the agent is reminded of a blocked item; `None` once it was reminded.
     pub recheck: Option<Millis>,
-    /// True if a `system_tick` was emitted for this revision, and no hint has arrived since.
+    /// True if a `system_tick` was emitted for the item's revision, and no hint has arrived since.
     pub ticked: bool,
 }
 
 impl Model {
-    /// Returns the open items, oldest first.
+    /// Returns the open work items, oldest first.
     pub fn open(&self) -> Vec<&Work> {
         let mut open: Vec<&Work> = self.works.iter().filter(|item| !item.done).collect();
         open.sort_by_key(|item| item.born);
@@ -28,7 +28,7 @@ impl Model {
         self.works.iter().find(|item| Some(&item.tag) == self.focus.as_ref())
     }
 
-    /// Returns the open items that are not current, oldest first.
+    /// Returns the open work items that are not current, oldest first.
     pub fn queued(&self) -> Vec<&Work> {
         self.open().into_iter().filter(|item| Some(&item.tag) != self.focus.as_ref()).collect()
     }
@@ -37,8 +37,8 @@ impl Model {
         self.scheduling_for(item, None)
     }
 
-    /// Returns the scheduling state in the closure before `message`: waits that are bound to this
-    /// message still count.
+    /// Returns the scheduling state in the closure before `message`: waits that `message` itself
+    /// has satisfied still count.
     pub fn scheduling_for(&self, item: &Work, message: Option<Born>) -> Word {
         let waits = |kind| self.wait_on(item, kind, message).is_some();
         match () {
@@ -57,7 +57,7 @@ impl Model {
         self.scheduling(item) == "runnable"
     }
 
-    /// Increments the revision of an open item, which makes it eligible for another `system_tick`.
+    /// Increments the revision of an open work item, which allows one more `system_tick`.
     pub fn revise(&mut self, tag: &Tag) {
         for item in self.works.iter_mut().filter(|item| item.tag == *tag && !item.done) {
             item.revision += 1;
@@ -65,7 +65,7 @@ impl Model {
         }
     }
 
-    // Commands
+    // Commands for work items
 
     pub fn add_work(&mut self, pick: bool, needs_input: bool, blocked: bool, recheck: Option<Millis>) {
         let tag = self.name("work");
@@ -85,7 +85,7 @@ impl Model {
         }
     }
 
-    /// Changes an open item by a command, and increments its revision.
+    /// Applies `change` of a command to an open work item, and increments the revision of the item.
     pub fn change(&mut self, number: usize, change: impl FnOnce(&mut Work)) -> Result<Tag, i32> {
         let tag = self.open_work(number)?;
         self.revise(&tag);
@@ -112,7 +112,7 @@ impl Model {
         Ok(())
     }
 
-    /// Completes an item, also while its tasks run.
+    /// Completes a work item, even if its tasks are still running.
     pub fn complete(&mut self, number: usize) -> Result<(), i32> {
         let tag = self.open_work(number)?;
         self.cancel_waits_on(&tag);
