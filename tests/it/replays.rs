@@ -1,4 +1,4 @@
-//! Tests that a message that has ended does not run again when its file comes back.
+//! Tests that a message that has ended does not run again when its file is restored.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{add, extend_policy};
 
-/// Returns a started agent `a` whose turns run this script.
+/// Returns a sandbox with a started agent `a` whose turns run this script.
 fn sandbox(script: &str) -> Sandbox {
     let sandbox = Sandbox::new();
     add(&sandbox, "a", script);
@@ -29,7 +29,7 @@ fn turns(sandbox: &Sandbox) -> Value {
     sandbox.json(["get", "a", "counters.turns"])
 }
 
-/// Counts the events by which the message was dropped because it had ended before.
+/// Returns the number of events that say that the message was dropped because it had ended before.
 fn dropped(sandbox: &Sandbox, id: &str) -> usize {
     let events = sandbox.json_lines(["events", "a", "--kind", "message_settled", "--limit", "0"]);
     let is_it = |event: &&Value| {
@@ -47,13 +47,13 @@ fn a_processed_message_whose_file_comes_back_is_dropped() {
         sandbox.run(["tick", "a", "--until-idle"]);
         for time in 1..3 {
             fs::write(&path, &bytes).unwrap();
-            // The step drops the message and runs the next one.
+            // The step drops the restored message and runs the next one.
             let (next, ..) = say(&sandbox, "background");
             assert_eq!(sandbox.json(["tick", "a"])["message_id"], next);
             assert!(!path.exists());
             assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1 + time), time), "{priority}");
         }
-        // Commands show the message as the archive has it.
+        // Commands show the archived state of the message, not the restored file.
         assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
         assert_eq!(sandbox.cmd(["await", "a", "--message", &id, "-q"]).output().code(), 0);
         assert_eq!(sandbox.cmd(["queue", "requeue", &id]).output().code(), 4);
@@ -62,7 +62,7 @@ fn a_processed_message_whose_file_comes_back_is_dropped() {
     }
 }
 
-/// Removes records: the archive or the ledger suffices to recognise an ended message.
+/// Removes the archive or the event ledger: either suffices to recognise an ended message.
 #[test]
 fn the_archive_or_the_ledger_is_enough() {
     for gone in [&["cache"][..], &["cache", "archive"], &["cache", "ledger"], &["archive"], &["ledger"]] {
@@ -70,7 +70,7 @@ fn the_archive_or_the_ledger_is_enough() {
         let (id, path, bytes) = say(&sandbox, "normal");
         sandbox.run(["tick", "a", "--until-idle"]);
         if gone.len() == 1 && gone != ["cache"] {
-            // Another turn fills the cache.
+            // The cache of ended messages, which these cases keep, is filled by the next step.
             say(&sandbox, "normal");
             sandbox.run(["tick", "a", "--until-idle"]);
         }
@@ -85,7 +85,7 @@ fn the_archive_or_the_ledger_is_enough() {
     }
 }
 
-/// Damages the cache of ended messages: the step builds it again.
+/// Damages the cache of ended messages: the next step rebuilds the cache.
 #[test]
 fn a_cache_that_is_wrong_is_made_again() {
     for content in [&b""[..], b"torn", &[0; 200], &[0xff; 4096]] {
@@ -116,13 +116,13 @@ fn a_dead_letter_that_comes_back_stays_dead_until_it_is_requeued() {
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(1), 1));
     assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
-    // A requeued message may run, once.
+    // A requeued message may run once more.
     sandbox.run(["queue", "requeue", &id]);
     sandbox.pass(3600);
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
     assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(2), 1));
     assert_eq!(sandbox.json(["get", "a"])["queue"]["dead"], 1);
-    // The requeued message is a dead letter again, and its file does not make it run.
+    // The message has failed again after its requeue, so its restored file must not start a turn.
     fs::write(&path, &bytes).unwrap();
     sandbox.pass(3600);
     sandbox.cmd(["tick", "a", "--until-idle"]).output();
@@ -139,7 +139,7 @@ fn a_dropped_message_that_comes_back_stays_dropped() {
     assert_eq!((turns(&sandbox), dropped(&sandbox, &id)), (json!(0), 1));
 }
 
-/// Retries a message: the second attempt has the same id, and is no replay.
+/// Retries a message: the second attempt has the same id, but must not be dropped as a replay.
 #[test]
 fn retries_are_not_taken_for_replays() {
     let sandbox = sandbox("test -e again || { touch again; exit 1; }");
@@ -151,7 +151,7 @@ fn retries_are_not_taken_for_replays() {
     assert_eq!(sandbox.json(["queue", "show", &id])["status"], "processed");
 }
 
-/// Copies the message's file during the turn and puts it back after the settlement.
+/// Copies the file of a message during its turn, and restores the file after the run is settled.
 #[test]
 fn a_claimed_message_whose_file_comes_back_runs_once() {
     let sandbox = sandbox("cp \"$DORMOUSE_DIR\"/agents/a/inbox/2-* . ");

@@ -1,4 +1,4 @@
-//! Tests the page that `report` writes, also with hostile texts of agents.
+//! Tests the page that `report` writes, also with hostile texts from agents.
 
 use std::fs;
 use std::process::Command;
@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{add, assert_includes, names, say, started, started_with, step, step_on, tree};
 
-/// Returns the page of all agents, or of those that `words` name.
+/// Returns the HTML page that `report` makes of all agents, or of those that `words` name.
 #[track_caller]
 fn page(sandbox: &Sandbox, words: &[&str]) -> String {
     sandbox.run(["report", "-o", "-"].iter().chain(words).copied())
 }
 
-/// Checks the tags of a page: known, closed, without event handlers or external addresses.
+/// Checks that the tags of a page are known and closed, without event handlers or other hosts.
 #[track_caller]
 fn judge(page: &str) {
     const ALONE: [&str; 2] = ["meta", "path"];
@@ -49,7 +49,7 @@ fn judge(page: &str) {
     assert_eq!(page.chars().find(invisible), None);
 }
 
-/// Leaves an agent without ticks: the page begins with this problem and its cause.
+/// Leaves an agent without ticks: the report page begins with this problem and its cause.
 #[test]
 fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
     let sandbox = started("true");
@@ -70,7 +70,7 @@ fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
     add(&sandbox, "bob", "true");
     step_on(&sandbox, "first");
     sandbox.pass(60);
-    // The first step recovers, the second retries.
+    // After a failed turn, the first step starts the recovery, and the second repeats the turn.
     step(&sandbox);
     step(&sandbox);
     sandbox.pass(600);
@@ -166,7 +166,7 @@ fn no_agent_and_one_that_can_not_be_read_make_a_page_too() {
     assert!(ran.stdout.contains("dormouse doctor bob") && ran.stdout.contains("can&#x27;t be read"));
 }
 
-/// Text that would end a text, attribute or comment of the page if it were not escaped.
+/// Text that would end a text, attribute or comment of the page if the text were not escaped.
 const HOSTILE: &str = "\u{202e}gnp\u{200f}\u{0} {{ 7*7 }} </title></script><script>alert(1)</script>\"><svg onload=alert(1)>'--><img src=x onerror=alert(1)> &lt; \u{1b}[31m";
 
 fn hostile() -> Sandbox {
@@ -205,7 +205,7 @@ fn text_from_outside_stays_text() {
 #[test]
 fn a_directory_with_a_hostile_name_stays_text() {
     let sandbox = Sandbox::empty();
-    // Together these directory names end the title and begin a script.
+    // A page that shows this path unescaped would end its own title and begin a script.
     let dir =
         sandbox.project().join("<").join("title><script>alert(1)<").join("script> \" ' \u{202e}\n{{ 7*7 }}");
     fs::create_dir_all(&dir).unwrap();
@@ -237,7 +237,7 @@ fn an_agent_that_was_moved_away_says_where_it_is() {
     assert_eq!(page.matches(moved).count(), 2, "of `ada` and `bob`: {page}");
 }
 
-/// Copies the archived records of one turn, as if `turns` turns had followed each other.
+/// Copies the archived records of one turn, as if `turns` such turns had followed each other.
 fn multiply(sandbox: &Sandbox, turns: u64) {
     let month = sandbox.agent("ada").join("archive").join("2026-01");
     let copy = |file: &str, change: &dyn Fn(&mut Value, u64)| {
@@ -286,7 +286,7 @@ fn ten_thousand_turns_make_no_large_page() {
 fn a_browser_finds_nothing_to_run_in_the_page() {
     let found = Command::new("chromium").arg("--version").output();
     if found.is_err() {
-        // The other tests check the text of the page.
+        // Without a browser, the other tests still check the text of the page.
         return;
     }
     let sandbox = hostile();

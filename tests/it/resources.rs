@@ -1,4 +1,4 @@
-//! Tests the resources of a turn (workspace, slot, allowance), and the order of their users.
+//! Tests the resources of a turn (workspace, slot, limits), and the order of waiting agents.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -31,7 +31,7 @@ fn pipe(sandbox: &Sandbox, name: &str, side: &str) -> PathBuf {
     sandbox.home().join(format!("{name}.{side}"))
 }
 
-/// Sends a message, starts a tick, and returns it with the pid of the turn once that runs.
+/// Sends a message, starts a tick, and returns the tick and the pid of the turn once the turn runs.
 #[track_caller]
 fn running(sandbox: &Sandbox, name: &str) -> (Beside, i32) {
     sandbox.run(["enqueue", name, "go"]);
@@ -40,7 +40,7 @@ fn running(sandbox: &Sandbox, name: &str) -> (Beside, i32) {
     (tick, pid)
 }
 
-/// Ends a held turn and its tick, and returns the step.
+/// Ends a turn of [`HELD`] and its tick, and returns the step.
 #[track_caller]
 fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
     fs::write(pipe(sandbox, name, "down"), "").unwrap();
@@ -48,7 +48,7 @@ fn finish(sandbox: &Sandbox, name: &str, tick: Beside) -> Value {
     objects(&ran.stdout).remove(0)
 }
 
-/// Runs a step at a given time.
+/// Runs a step at the time `now`.
 #[track_caller]
 fn tick_at(sandbox: &Sandbox, name: &str, now: &str) -> Value {
     let ran = sandbox.cmd(["tick", name, "--json"]).env("DORMOUSE_NOW", now).exits(0);
@@ -77,7 +77,7 @@ fn completes(sandbox: &Sandbox, name: &str) {
     assert_eq!(step["terminal"], "completed", "{step}");
 }
 
-/// Runs a step that must have this reason.
+/// Runs a step that must report this resource as the reason to wait.
 #[track_caller]
 fn waits_for(sandbox: &Sandbox, name: &str, resource: &str) {
     let step = tick(sandbox, name);
@@ -136,14 +136,14 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
     }
     let wakes = sandbox.json(["explain", "bob"])["wakes"].to_string();
     assert!(wakes.contains("a tick that finds the missing resource (workspace: "), "{wakes}");
-    // The text output names the holder.
+    // The text output names the agent that holds the workspace.
     let line = sandbox.run(["tick", "bob"]);
     assert!(
         line.starts_with("bob  wait_for_resources (workspace): ") && line.contains("held by ada"),
         "{line}"
     );
     assert_eq!(word(&finish(&sandbox, "ada", held), "terminal"), "completed");
-    // The first step after the release runs the turn, at any time.
+    // The first step after the release of the workspace runs the turn, even before `next_due_at`.
     for name in names {
         let step = tick(&sandbox, name);
         assert_eq!((word(&step, "reason"), word(&step, "terminal")), ("resources_available", "completed"));
@@ -152,7 +152,7 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
     sandbox.run(["doctor"]);
 }
 
-/// Mounts a directory at a second path: no link shows that both paths are one directory.
+/// Mounts a directory at a second path: no link shows that both paths lead to the same directory.
 #[test]
 fn a_place_that_is_mounted_twice_is_one_place() {
     let sandbox = Sandbox::new();
@@ -210,7 +210,7 @@ fn an_agent_that_names_no_workspace_keeps_nobody_out() {
 fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
-    // The turn leaves a process that the kernel does not kill with the tick.
+    // The turn leaves a process that the kernel does not kill together with the tick.
     edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
         text.replace("echo $$", "sleep 100000 & echo $$")
     });
@@ -219,7 +219,7 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
     waits_for(&sandbox, "bob", "workspace");
     ada.kill();
     eventually("the turn goes with its tick", || (!lives(pid)).then_some(()));
-    // Repeated steps keep the reason: an agent that waits for the workspace has not used it.
+    // Steps that only wait for the workspace must not replace the turn of `ada` in the reason.
     let steps = [sandbox.json(["tick", "bob", "--dry-run"]), tick(&sandbox, "bob"), tick(&sandbox, "bob")];
     for step in steps {
         assert_eq!(word(&step, "reason"), "workspace");
@@ -230,7 +230,7 @@ fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() 
     completes(&sandbox, "bob");
 }
 
-/// Leaves a task running after a turn: it does not inherit the workspace lock of the turn.
+/// Leaves a task running after a turn: the task must not inherit the workspace lock of the turn.
 #[test]
 fn a_task_does_not_occupy_the_workspace_of_its_agent() {
     let sandbox = Sandbox::new();
@@ -303,12 +303,12 @@ fn stop_releases_the_workspace_and_says_so() {
     assert_eq!(events.len(), 1);
     assert_eq!(events[0]["data"]["path"], serde_json::json!(sandbox.project().canonicalize().unwrap()));
     assert!(events[0]["run_id"].is_string());
-    // A second stop finds nothing to release.
+    // A second `stop` finds no workspace to release, so it adds no event.
     sandbox.run(["stop", "ada"]);
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "workspace_released"]).len(), 1);
 }
 
-/// Suspends the tick: it keeps its workspace, and the stop reports that.
+/// Suspends the tick process, which then can't release its workspace: `stop` reports an error.
 #[test]
 fn a_release_that_fails_is_an_error_of_the_stop() {
     let sandbox = Sandbox::new();
@@ -324,10 +324,10 @@ fn a_release_that_fails_is_an_error_of_the_stop() {
     ada.end();
 }
 
-/// Turn that reports its usage.
+/// Turn that reports its tokens and cost.
 const SPENDS: &str = r#"echo '{"usage": {"input_tokens": 200, "output_tokens": 100, "cost_usd": 0.25}}' > "$DORMOUSE_OUTCOME""#;
 
-/// Name of a limit, the line that allows two turns, its reset, and the rest before the second turn.
+/// Limits: name, policy line that allows two turns, time of the reset, and remainder after a turn.
 const LIMITS: [(&str, &str, &str, &str); 4] = [
     ("turns_per_hour", "turns_per_hour = 2", "2026-01-02T04:00:00.000Z", "1"),
     ("turns_per_day", "turns_per_day = 2", "2026-01-03T00:00:00.000Z", "1"),
@@ -346,7 +346,7 @@ fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
         completes(&sandbox, "ada");
         let shown = field_of(&sandbox, "ada", &format!("limits.left.{limit}"));
         assert_eq!(shown, left, "{limit}");
-        // The context of a turn has the rest after this turn, as far as that is known.
+        // The second turn's context counts that turn, but not its cost, which is not known yet.
         completes(&sandbox, "ada");
         let runs = sandbox.agent("ada").join("runs");
         let last = fs::read_dir(&runs).unwrap().map(|entry| entry.unwrap().path()).max().unwrap();
@@ -408,8 +408,8 @@ fn a_limit_that_is_raised_counts_with_the_next_step() {
     assert_eq!(word(&tick(&sandbox, "ada"), "next_due_at"), "2026-01-03T00:00:00.000Z");
 }
 
-/// Exceeds a limit during a turn: the turn ends normally, and the next waits. A deferred turn does
-/// not count as a turn.
+/// Exceeds a limit during a turn: the turn ends normally, and the next one waits. A deferred turn
+/// does not count as a turn.
 #[test]
 fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
     let sandbox = Sandbox::new();
@@ -477,7 +477,7 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
     completes(&sandbox, "eve");
     finish(&sandbox, "bob", bob);
     sandbox.run(["doctor"]);
-    // Recovery ends the processes of the killed turn.
+    // Recovery ends the processes of the killed turn, so that none survives the test.
     sandbox.run(["recover", "ada"]);
 }
 
@@ -488,7 +488,7 @@ fn who_waits_for_a_workspace_takes_no_slot() {
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     add(&sandbox, "bob", "true");
     extend_policy(&sandbox, "bob", &workspace(".", "exclusive"));
-    // The turn of `joe` ticks `bob`, which lacks the workspace, and `eve`.
+    // The turn of `joe` ticks `bob`, which waits for the workspace without a slot, and `eve`.
     let inner = format!("{} tick bob; {} tick eve", own_name(), own_name());
     add(&sandbox, "joe", &inner);
     extend_policy(&sandbox, "joe", "[authority]\nlifecycle = \"all\"\n");
@@ -513,7 +513,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
     max_running(&sandbox, SLOTS as u32);
     let names: Vec<String> = (0..AGENTS).map(|number| format!("agent{number}")).collect();
     for name in &names {
-        // The turn notes its begin, takes some time, and notes its end.
+        // The test counts simultaneous turns by the lines at start and end of each turn.
         add(
             &sandbox,
             name,
@@ -541,7 +541,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
     }
     assert_eq!((log.lines().count(), now), (2 * AGENTS * EACH, 0));
     assert!(most <= SLOTS, "{most} at once:\n{log}");
-    // The test proves nothing unless all slots were used.
+    // The limit was tested only if all slots were used. With a database there are no slot files.
     if sandbox.schema().is_none() {
         assert_eq!(names_in(&sandbox.store().join("slots")).len(), SLOTS);
     }
@@ -582,22 +582,22 @@ fn a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages() {
     }
     assert_eq!(order(&sandbox), ["joe", "eve", "bob", "ada", "abe"]);
     assert_eq!(field_of(&sandbox, "ada", "capabilities.priority"), "20");
-    // Agents at rest are ordered by name.
+    // The first tick leaves all agents at rest, so the second one orders them by name.
     order(&sandbox);
     assert_eq!(order(&sandbox), ["abe", "ada", "bob", "eve", "joe"]);
-    // After 26 minutes the least urgent agent precedes agents with new messages.
+    // `ada` is the least urgent, but is ticked first after it has waited for 26 minutes.
     sandbox.run(["enqueue", "ada", "go"]);
     sandbox.pass(26 * 60);
     for name in ["bob", "eve", "joe"] {
         sandbox.run(["enqueue", name, "go"]);
     }
     assert_eq!(order(&sandbox), ["ada", "eve", "joe", "bob", "abe"]);
-    // Named agents are ticked in the order of the arguments.
+    // Named agents are ticked in the order of the arguments, not by urgency.
     let steps = sandbox.json_lines(["tick", "ada", "eve", "bob"]);
     assert_eq!(steps.iter().map(|step| word(step, "agent")).collect::<Vec<_>>(), ["ada", "eve", "bob"]);
 }
 
-/// Sends a message from a busy agent to one at rest: the same tick takes up the message.
+/// Sends a message from a busy agent to one at rest: the same tick processes the message.
 #[test]
 fn who_rests_comes_last_and_hears_what_the_others_say() {
     let sandbox = Sandbox::new();

@@ -1,5 +1,5 @@
-//! Defines the situations in which tests kill commands, fail their calls and cut the power, and
-//! checks the state directory afterwards.
+//! Defines the situations in which tests kill commands, fail their system calls and cut the power,
+//! and checks the state directory afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,9 +11,9 @@ use crate::harness::{Ran, Sandbox, dormouse};
 use crate::setup::{self, edit_file, hook, words};
 use crate::strace::{self, Call, Harm};
 
-/// Turn that succeeds. Its last act is a note outside of the state directory.
+/// Turn that succeeds. Its last act is to add its message and run to the file `turns`.
 const TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns""#;
-/// Turn that writes the same note and fails.
+/// Turn that adds the same line as [`TURN`], and fails.
 const FAILING_TURN: &str = r#"echo working; echo "$DORMOUSE_MESSAGE $DORMOUSE_RUN" >> "$HOME/turns"; false"#;
 
 /// Name of the agent in all scenarios.
@@ -23,15 +23,15 @@ pub const AGENT: &str = "ada";
 pub struct Scenario {
     pub name: &'static str,
     pub prepare: fn() -> Sandbox,
-    /// Command line, with placeholders: ITEM, WAIT, TIMER and DEAD are replaced by the id of the
-    /// only such record, UNTIL_GO by that constant.
+    /// Command line with placeholders: ITEM, WAIT, TIMER and DEAD stand for the id of the only such
+    /// record, UNTIL_GO for that constant.
     pub command: &'static str,
     pub stdin: &'static str,
-    /// Exit statuses that a repetition may have after an interrupted first call.
+    /// Exit statuses of the repeated command after an interrupted first call.
     pub again: &'static [i32],
-    /// Distance between the calls that a test interrupts. 1: every call.
+    /// Distance between the system calls that a test interrupts. 1 means every call.
     pub every: usize,
-    /// True if the command must survive a power cut as well.
+    /// True if the effect of the command must survive a power cut, not only a kill.
     pub is_durable: bool,
 }
 
@@ -54,7 +54,7 @@ pub fn prepared() -> Vec<(Sandbox, Vec<String>)> {
 /// Script of a task that runs until the file `go` exists, or its working directory is removed.
 const UNTIL_GO: &str = "until test -e go || ! test -e \"$HOME\"; do sleep 0.05; done";
 
-/// Base of all scenarios: a step of an agent with one message, interrupted at every call.
+/// Base of all scenarios: a step of an agent with one message, interrupted at every system call.
 pub const TICK: Scenario = Scenario {
     name: "",
     prepare: queued,
@@ -65,7 +65,7 @@ pub const TICK: Scenario = Scenario {
     is_durable: true,
 };
 
-/// Step of an agent in the state directory that `prepare` makes.
+/// Scenario of a step of an agent, in the state directory that `prepare` makes.
 const fn tick(name: &'static str, prepare: fn() -> Sandbox) -> Scenario {
     Scenario { name, prepare, ..TICK }
 }
@@ -148,11 +148,12 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     tick("tick: sleep", started),
     Scenario {
-        // The step makes more than a thousand similar renames.
+        // The step makes over a thousand similar renames; interrupting each takes too long.
         every: 61,
         ..tick("tick: a backlog is filed", || {
             let sandbox = started();
-            // A batch of more messages would be written as a bucket.
+            // A single batch of more than 1024 messages would be stored as a directory, which
+            // leaves nothing for the step to file.
             for _ in 0..2 {
                 let batch: String = (0..550).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
                 let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
@@ -277,7 +278,8 @@ pub const SCENARIOS: &[Scenario] = &[
         killed_at(answering(), in_bobs)
     }),
     Scenario {
-        again: &[0, 7], // The turn calls `dormouse`, and the disk model does not see the writes of that process.
+        again: &[0, 7],
+        // The turn calls `dormouse`, and the disk model does not see the writes of that process.
         is_durable: false,
         ..tick("tick: a turn that yields", yielding)
     },
@@ -322,7 +324,7 @@ pub const SCENARIOS: &[Scenario] = &[
         ..tick("tick: a suspended run is resumed", || after(suspended(), &["resume ada"]))
     },
     Scenario {
-        // The interrupted first call may have failed the run already.
+        // The interrupted first call may have failed the run, which a second call can't.
         again: &[0, 4],
         ..command("fail, an abandoned run", || killed_before_the_note(queued()), "fail ada --reason enough")
     },
@@ -400,8 +402,8 @@ fn with_item() -> Sandbox {
 /// Text of all records that turns of [`answering`] create.
 const ANSWERED: &str = "from an outcome";
 
-/// Returns an agent whose turns write an outcome with an action of each kind, unless the message
-/// itself comes from such an outcome. One action sends a message to a second agent.
+/// Returns an agent whose turns write an outcome file with an action of each kind, unless the
+/// message comes from such an action. One action sends a message to a second agent.
 fn answering() -> Sandbox {
     const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *"from an outcome"*) ;; *)
         printf '{"brief": "all of it", "actions": [
@@ -454,7 +456,7 @@ pub fn forget_what_git_ignores(sandbox: &Sandbox) {
 fn dead() -> Sandbox {
     let sandbox = failing(1);
     assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
-    // A requeued message starts with its first attempt again.
+    // A requeued message starts at its first attempt, so checks must not see the turns before.
     fs::remove_file(sandbox.home().join("turns")).unwrap();
     sandbox
 }
@@ -469,17 +471,18 @@ fn killed_before_the_note(sandbox: Sandbox) -> Sandbox {
     killed_at(sandbox, |call| call.act() == "open" && call.rest.contains("/end.json.new\""))
 }
 
-/// Kills a tick just before it settles.
+/// Kills a tick after the end of its turn was recorded, and before the tick settles the run.
 pub fn killed_after_the_note(sandbox: Sandbox) -> Sandbox {
     killed_after(sandbox, Call::is_about_end_note, Call::is_about_journal)
 }
 
-/// Kills a tick at its first call that satisfies `at`.
+/// Kills a tick at its first system call that satisfies `at`.
 fn killed_at(sandbox: Sandbox, at: fn(&Call) -> bool) -> Sandbox {
     killed_after(sandbox, |_| true, at)
 }
 
-/// Kills a tick at its first call that satisfies `at` and does not precede the first for `from`.
+/// Kills a tick at the first call that satisfies `at`, counted from the first that satisfies
+/// `from`.
 fn killed_after(sandbox: Sandbox, from: fn(&Call) -> bool, at: fn(&Call) -> bool) -> Sandbox {
     let calls = strace::record(&sandbox.copy(), &["tick", AGENT], "").calls;
     let call = calls.into_iter().skip_while(|call| !from(call)).find(at).unwrap();
@@ -488,7 +491,7 @@ fn killed_after(sandbox: Sandbox, from: fn(&Call) -> bool, at: fn(&Call) -> bool
     sandbox
 }
 
-/// Interrupted scenario. A failed check prints the commands that reproduce the case.
+/// Scenario that was interrupted. A failed check prints the commands that reproduce the case.
 pub struct Case<'a> {
     pub scenario: &'a Scenario,
     pub what: String,
@@ -525,7 +528,7 @@ pub fn acknowledged(ran: &Ran) -> BTreeSet<String> {
     whole.filter(is_id).map(str::to_owned).collect()
 }
 
-/// Returns the runs with a recorded end of their turn, in the run directory, archive or journal.
+/// Returns the runs whose turn has a recorded end, in the run directory, archive or journal.
 pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     let agent = sandbox.agent(AGENT);
     let runs = agent.join("runs");
@@ -550,7 +553,7 @@ pub fn noted_ends(sandbox: &Sandbox) -> BTreeSet<String> {
     noted
 }
 
-/// Returns the runs, in order, whose turn has reached the end of its script, for each message.
+/// Returns, for each message, the runs whose turn has reached the end of its script, in order.
 pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<String>> {
     let mut turns: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in fs::read_to_string(sandbox.home().join("turns")).unwrap_or_default().lines() {
@@ -560,9 +563,9 @@ pub fn turns(sandbox: &Sandbox) -> BTreeMap<String, Vec<String>> {
     turns
 }
 
-/// Ticks once per hour until two ticks find nothing to do, or the inbox has a backlog.
+/// Ticks once per hour until two ticks in a row find nothing to do, or the inbox has a backlog.
 pub fn settle(case: &Case<'_>, sandbox: &Sandbox) {
-    // A tick from inside the turn would be killed when the turn is recovered.
+    // The recovery of a turn kills the processes inside of the turn, also a tick of this test.
     sandbox.leave();
     let mut quiet = 0;
     for _ in 0..30 {
@@ -584,7 +587,7 @@ fn has_backlog(sandbox: &Sandbox) -> bool {
     names.len() + names.iter().map(|name| setup::names(&inbox.join(name)).len()).sum::<usize>() > 100
 }
 
-/// Checks that no record is damaged or lost, and no message had the same run twice.
+/// Checks that no record is damaged or lost, and that no run has executed its turn twice.
 pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &BTreeSet<String>) {
     let doctor = sandbox.cmd(["doctor"]).output();
     case.must(doctor.code() == 0, sandbox, format!("doctor: {doctor}"));
@@ -616,7 +619,7 @@ pub fn hold(case: &Case<'_>, sandbox: &Sandbox, before: &Before, acknowledged: &
     }
 }
 
-/// Checks that a dead letter is marked, and that the hook `on-attention`, if any, was called.
+/// Checks that a dead letter counts as an attention, and that any hook `on-attention` was called.
 fn dead_letters_are_told(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     let is_dead = |message: &Value| message["settlement"]["dead_letter"] == true;
     if !found.archived.values().any(|lines| lines.last().is_some_and(is_dead)) {
@@ -635,8 +638,8 @@ fn dead_letters_are_told(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     }
 }
 
-/// Checks that each action of an outcome is done exactly once if its turn has completed, and never
-/// otherwise. One of them reaches the second agent.
+/// Checks that each action of an outcome file is done exactly once if its turn has completed, and
+/// never otherwise. One action reaches the second agent.
 fn answers_hold(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     let answers = found.runs.values().filter(|run| run["brief"] == "all of it").count();
     let bob = sandbox.agent("bob");
@@ -653,7 +656,7 @@ fn answers_hold(case: &Case<'_>, sandbox: &Sandbox, found: &Found) {
     case.must(of_timer.is_empty(), sandbox, "a timer fired before its time");
 }
 
-/// True if a hint is pending or was admitted. Hints leave no record but the counter of wakes.
+/// True if a hint is pending or was admitted. Admitted hints leave no trace but the wake counter.
 fn taken_in(found: &Found, id: &str) -> bool {
     let is_pending = found.state["pending_wake_hint"]["id"] == id;
     is_pending || found.state["counters"]["wakes"].as_u64().unwrap_or(0) > 0

@@ -26,7 +26,7 @@ fn mode_of_all(path: &Path) {
     }
 }
 
-/// Puts a file of this kind at a path. Returns false if it would be the normal kind.
+/// Puts a file of this kind at a path. Returns false if the path normally has this kind.
 fn put(path: &Path, kind: &str) -> bool {
     let is_dir = path.is_dir();
     if kind == "closed" {
@@ -55,7 +55,7 @@ fn put(path: &Path, kind: &str) -> bool {
     true
 }
 
-/// Returns a state directory of a user who is not root, with an agent that has used its caches.
+/// Returns a state directory of a user who is not root, with an agent that has filled its caches.
 fn used() -> Option<Shared> {
     let used = unshared(OWNER)?;
     used.owner(&["init"]);
@@ -66,7 +66,7 @@ fn used() -> Option<Shared> {
     Some(used)
 }
 
-/// Runs commands that use the caches. The earlier dedupe key must still count.
+/// Asserts that commands that use the caches succeed, and know the dedupe key of [`used`].
 fn life(used: &Shared, what: &str) {
     let run = |args: &[&str]| {
         let ran = used.dormouse(OWNER, &[&["--json"], args].concat()).exits(0);
@@ -75,7 +75,7 @@ fn life(used: &Shared, what: &str) {
     let again = run(&["enqueue", "a", "x", "--dedupe-key", "first"]);
     assert_eq!(again[0]["duplicate"], true, "{what}: {again:?}");
     run(&["enqueue", "a", "y"]);
-    // A step looks for a dropped file with an id among the ended messages.
+    // A step looks in the cache of ended messages for each dropped file, so a file is dropped.
     let inbox = used.inbox();
     fs::write(inbox.join("drop.json"), r#"{"text": "z"}"#).unwrap();
     std::os::unix::fs::chown(inbox.join("drop.json"), Some(OWNER), Some(OWNER)).unwrap();
@@ -94,7 +94,7 @@ fn no_kind_of_thing_in_the_place_of_a_cache_stops_a_command() {
         .collect();
     places.extend(["tmp/apply", "cache/sweep.json", "cache/settled"].map(|name| agent.join(name)));
     places.sort();
-    // Each directory is represented by one of its files.
+    // The files of a directory serve the same purpose, so one of them is tested.
     places.dedup_by(|place, other| place.is_file() && other.is_file() && place.parent() == other.parent());
     assert!(
         places.iter().any(|place| place.parent().unwrap().parent().unwrap().ends_with("dedupe")),
@@ -147,6 +147,6 @@ fn what_is_in_the_way_is_told_and_doctor_removes_it() {
         assert_eq!(found(&["doctor"]), [], "{place}");
         life(&used, place);
     }
-    // The program did not delete through the link.
+    // The program must not delete the file to which the symbolic link points.
     assert!(Path::new("/etc/passwd").exists());
 }

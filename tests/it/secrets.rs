@@ -23,7 +23,7 @@ fn kept(sandbox: &Sandbox, agent: &str) -> String {
     json_in(dir.join(&names(&dir)[0]))["secret_sha256"].as_str().unwrap().to_owned()
 }
 
-/// Checks that a file has the secret of an agent, and that only its owner can read it.
+/// Checks that a file has the secret of an agent's trigger, and is readable for its owner alone.
 #[track_caller]
 fn assert_holds(sandbox: &Sandbox, file: &Path, agent: &str) {
     let word = fs::read_to_string(file).unwrap();
@@ -132,8 +132,8 @@ fn where_no_agent_is_made_no_file_is_left() {
 }
 
 /// Interrupts a command that creates a trigger with its secret in the file `s`, at each of its
-/// calls, by a kill and by disk errors. `is_made` returns true if the trigger exists, and checks
-/// its secret.
+/// system calls, by a kill and by disk errors. `is_made` returns true if the trigger exists, and
+/// checks its secret.
 fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &Path) -> bool + Sync) {
     use crate::strace::{self, Harm};
     let points = strace::record(&template.copy(), words, "").points();
@@ -155,7 +155,7 @@ fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &
     });
 }
 
-/// Interrupts `create`: it may leave a file with an unused secret, but no agent without its secret.
+/// Interrupts `create`: it may leave a file with an unused secret, but no agent without a secret.
 #[test]
 fn cut_anywhere_there_is_no_agent_without_its_secret() {
     needs!("strace");
@@ -168,14 +168,14 @@ fn cut_anywhere_there_is_no_agent_without_its_secret() {
     });
 }
 
-/// Interrupts `trigger create`, which can fail after its record was committed.
+/// Interrupts `trigger create`, which can fail after the trigger's record was committed.
 #[test]
 fn cut_anywhere_there_is_no_trigger_without_its_secret() {
     needs!("strace");
     let template = started("true");
     let before = names(&template.agent("ada").join("triggers"));
     cut_anywhere(&template, &["trigger", "create", "-a", "ada", "--secret-file", "s"], |sandbox, file| {
-        // The next command applies a committed transaction.
+        // The next command of the agent completes a transaction that was committed and not applied.
         sandbox.run(["timer", "add", "-a", "ada", "--in", "1d", "later"]);
         let triggers = names(&sandbox.agent("ada").join("triggers"));
         let new = triggers.iter().find(|name| !before.contains(*name));
@@ -201,7 +201,7 @@ fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
         names(&sandbox.project()).into_iter().filter(|name| name.starts_with('s')).collect();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_holds(&sandbox, &sandbox.project().join(&left[0]), "ada");
-    // All commands use one file, for different agents.
+    // All commands write to one file, for different agents.
     each_in_parallel(&numbers, |number| {
         let agent = format!("agent{number}");
         sandbox.cmd(["create", &agent, "--secret-file", "shared", "--", "true"]).output();
@@ -212,7 +212,7 @@ fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
     assert_holds(&sandbox, &sandbox.project().join("shared"), other);
 }
 
-/// Searches all files of the state directory, and all output, for the secret.
+/// Searches all files of the state directory, and all output, for the secret of the trigger.
 #[test]
 fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
     let sandbox = Sandbox::new();
@@ -251,7 +251,7 @@ fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
         ] {
             say(args);
         }
-        // Commands quote a damaged trigger.
+        // Errors of `get` and `doctor` quote a damaged record: they must not show a secret.
         edit_file(&sandbox.agent(name).join("triggers").join(&trigger), |text| {
             text.replace("active", "sleepy")
         });
@@ -266,7 +266,7 @@ fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
         }
     }
     assert!(only_file(&sandbox, "ledger").exists());
-    // Output of commands in a turn is in the logs of that turn.
+    // The output of the `create` in a turn is in `stdout.log`, which must not show a secret.
     for (path, (_, content, _)) in tree(&sandbox.store()) {
         let is_trigger = path.components().any(|part| part.as_os_str() == "triggers");
         let found = words(&String::from_utf8_lossy(&content));

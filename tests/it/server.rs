@@ -1,7 +1,7 @@
 //! Starts a PostgreSQL server that all tests of a process share, and that ends with this process.
 //!
-//! The server of [`server`] does not sync, so that tests are fast. TLS uses its own certificates.
-//! The unit tests of the PostgreSQL store include this file, too.
+//! The server of [`server`] does not sync, so that tests are fast. TLS uses the server's own
+//! certificates. The unit tests of the PostgreSQL store include this file, too.
 
 #![allow(dead_code, reason = "each of its users needs a part of it")]
 
@@ -29,7 +29,7 @@ const WATCH: &str = r#"
 /// Linux namespace that this process keeps open.
 pub type Namespace = Arc<OwnedFd>;
 
-/// Moves the calling thread into these namespaces.
+/// Moves the calling thread into the given namespaces.
 pub fn enter(namespaces: &[Namespace]) -> io::Result<()> {
     for namespace in namespaces {
         // SAFETY: a system call that concerns the calling thread alone, and no memory.
@@ -45,14 +45,14 @@ pub struct Server {
     socket_dir: PathBuf,
     port: u16,
     programs: PathBuf,
-    /// Network namespace of the server, if it has its own. The socket is reachable from all.
+    /// Network namespace of the server, if it has its own. The Unix socket is reachable from all.
     network: Option<Namespace>,
-    /// Stdins of the shells that run the server, which ends when they are closed. Close-on-exec.
+    /// Stdins of the shells that run the server, close-on-exec. Closing the stdins ends the server.
     lives: Mutex<Vec<ChildStdin>>,
 }
 
-/// Returns the shared server without syncs; the first call starts it. Panics with the name of the
-/// missing package.
+/// Returns the shared server, which does not sync. The first call starts it, and panics with the
+/// name of a missing package.
 pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::start("fsync = off\n"))
@@ -65,19 +65,20 @@ pub fn durable() -> &'static Server {
 }
 
 impl Server {
-    /// URL of a schema by the socket, for `dormouse`, who owns the database and is no superuser.
+    /// URL of a schema by Unix socket, for the role `dormouse`, the database owner and no
+    /// superuser.
     pub fn url(&self, schema: &str) -> String {
         self.url_of("dormouse", schema)
     }
 
-    /// URL of a schema by the socket, for a given user.
+    /// URL of a schema by the Unix socket, for the role `user`.
     pub fn url_of(&self, user: &str, schema: &str) -> String {
         let dir = self.socket_dir.display();
         format!("postgres://{user}@/dormouse?schema={schema}&host={dir}&port={}", self.port)
     }
 
-    /// URL by TCP, with more parameters (`&sslmode=require`). Users: `trusted`, `scram`, `hashed`
-    /// (MD5) and `clear`. The password of the last three is `secret`.
+    /// URL by TCP, with more parameters (`&sslmode=require`). Roles: `trusted`, and with the
+    /// password `secret` the roles `scram`, `hashed` (MD5) and `clear`.
     pub fn tcp_url(&self, user: &str, host: &str, more: &str) -> String {
         format!("postgres://{user}@{host}:{}/dormouse?schema=s{more}", self.port)
     }
@@ -86,7 +87,7 @@ impl Server {
         &self.socket_dir
     }
 
-    /// Path of the socket.
+    /// Path of the server's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.socket_dir.join(format!(".s.PGSQL.{}", self.port))
     }
@@ -96,7 +97,7 @@ impl Server {
         self.network.as_ref()
     }
 
-    /// Port on 127.0.0.1, which is also part of the socket's name.
+    /// TCP port on 127.0.0.1, which is also part of the name of the Unix socket.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -106,7 +107,7 @@ impl Server {
         self.socket_dir.join("ca.pem")
     }
 
-    /// Runs statements as a superuser. Returns the rows, with `|` between columns.
+    /// Runs SQL statements as a superuser. Returns the rows, with `|` between columns.
     #[track_caller]
     pub fn sql(&self, statements: &str) -> Vec<String> {
         let output = self.psql("dormouse", statements).output().expect("psql");
@@ -114,7 +115,7 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
     }
 
-    /// Like [`Server::sql`]. Returns the message of `psql` as an error.
+    /// Runs SQL statements as a superuser. Returns the rows, or the message of `psql` as an error.
     pub fn try_sql(&self, statements: &str) -> Result<Vec<String>, String> {
         let output = self.psql("dormouse", statements).output().expect("psql");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -125,14 +126,14 @@ impl Server {
         }
     }
 
-    /// Runs statements as a role and returns no rows.
+    /// Runs SQL statements as a role. Returns no rows, but the message of `psql` as an error.
     pub fn try_sql_as(&self, role: &str, statements: &str) -> Result<(), String> {
         let output = self.psql("dormouse", statements).args(["-U", role]).output().expect("psql");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.success() { Ok(()) } else { Err(said) }
     }
 
-    /// Opens a session for many small statements.
+    /// Opens a database session for many small statements.
     pub fn session(&self) -> Session {
         let mut psql = self.client("dormouse");
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("psql");
@@ -158,7 +159,7 @@ impl Server {
         Server::start_in(None, settings)
     }
 
-    /// Like [`Server::start`], in a network namespace in which every host may connect.
+    /// Starts a server in the namespace `network`, if given, to which then every host may connect.
     pub fn start_in(network: Option<Namespace>, settings: &str) -> Server {
         let programs = programs();
         let dir = tempfile::Builder::new().prefix("dormouse-pg").tempdir().unwrap().keep();
@@ -224,25 +225,25 @@ impl Server {
         }
     }
 
-    /// Disconnects this standby from its primary.
+    /// Disconnects this standby from its primary server.
     pub fn stop_following(&self) {
         self.sql("ALTER SYSTEM SET primary_conninfo = ''");
         self.sql("SELECT pg_reload_conf()");
         self.until_sql_returns("SELECT count(*) FROM pg_stat_wal_receiver", "0");
     }
 
-    /// Turns this standby into a primary.
+    /// Turns this standby into a primary server.
     pub fn promote(&self) {
         assert_eq!(self.sql("SELECT pg_promote()"), ["t"]);
     }
 
-    /// Starts the processes of the server. They end with this process.
+    /// Starts the processes of the server, which end with the test process.
     fn launch(&self) {
         let mut watch = Command::new("sh");
         let dir = &self.socket_dir;
         watch.args(["-c", WATCH]).arg(dir);
         watch.arg(self.programs.join("postgres")).arg("-D").arg(dir.join("data"));
-        // Tests kill their own descendants, so the server is no child of this process.
+        // Tests kill their own descendants, so the server must not be one of them.
         let mut start = Command::new("setsid");
         let watch = as_user(watch);
         start.arg("--fork").arg(watch.get_program()).args(watch.get_args()).current_dir("/");
@@ -275,7 +276,7 @@ impl Server {
         self.kill();
         let until = Instant::now() + LONG * 2;
         loop {
-            // A new server fails to start while a process of the old one is alive.
+            // A start fails while a killed process of the old server is still alive.
             self.launch();
             if self.answers_within(LONG / 10).is_ok() {
                 return;
@@ -291,7 +292,7 @@ impl Server {
         let send = |pid: i32, signal: Signal| {
             let _ = rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal);
         };
-        // The stopped postmaster starts no more processes.
+        // A suspended postmaster starts no more processes, so the list of its children is complete.
         send(first, Signal::STOP);
         let parent = |pid: i32| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -373,7 +374,7 @@ impl Drop for Session {
 }
 
 /// PgBouncer in transaction mode in front of a server. The user `me` with the password `secret`
-/// becomes `dormouse` on the server. The process ends when this value is dropped.
+/// becomes `dormouse` on the server. PgBouncer ends when this value is dropped.
 pub struct Bouncer {
     child: Child,
     dir: tempfile::TempDir,
@@ -385,7 +386,7 @@ impl Bouncer {
         Bouncer::start(server, "scram-sha-256")
     }
 
-    /// Like [`Bouncer::before`], and asks for no password.
+    /// Starts a PgBouncer that asks for no password, in front of a server.
     pub fn trusting(server: &Server) -> Bouncer {
         Bouncer::start(server, "trust")
     }
@@ -416,12 +417,12 @@ impl Bouncer {
         format!("postgres://me@127.0.0.1:{}/dormouse?schema={schema}", self.port)
     }
 
-    /// Path of the socket.
+    /// Path of the Unix socket of PgBouncer.
     pub fn socket(&self) -> PathBuf {
         self.dir.path().join(format!(".s.PGSQL.{}", self.port))
     }
 
-    /// URL of a schema by the socket.
+    /// URL of a schema by the Unix socket of PgBouncer.
     pub fn socket_url(&self, schema: &str) -> String {
         format!(
             "postgres://me@/dormouse?schema={schema}&host={}&port={}",
@@ -438,7 +439,7 @@ impl Drop for Bouncer {
     }
 }
 
-/// Lines of `pg_hba.conf` for connections by the socket.
+/// Lines of `pg_hba.conf` for connections by the Unix socket.
 const RIGHTS_BY_SOCKET: &str = "local all all trust
 local replication all trust
 ";
@@ -450,7 +451,7 @@ host all clear 127.0.0.1/32 password
 host all all 127.0.0.1/32 trust
 ";
 
-/// Returns the directory of the programs of the newest installed PostgreSQL.
+/// Returns the directory with the programs of the newest installed PostgreSQL.
 fn programs() -> PathBuf {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -467,7 +468,7 @@ fn programs() -> PathBuf {
     newest.expect("these tests need a PostgreSQL server: apt-get install postgresql")
 }
 
-/// Returns the path of PgBouncer.
+/// Returns the path of the program PgBouncer.
 pub fn pgbouncer() -> PathBuf {
     let known = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer", "/usr/local/bin/pgbouncer"];
     let found = known.into_iter().map(PathBuf::from).find(|path| path.exists());
@@ -499,7 +500,7 @@ pub fn as_user(command: Command) -> Command {
     other
 }
 
-/// Gives a directory to the ordinary user, if the tests run as root.
+/// Makes the ordinary user the owner of a directory and its files, if the tests run as root.
 pub fn own(dir: &Path) {
     if let Some(user) = ordinary() {
         let mut chown = Command::new("chown");

@@ -1,4 +1,4 @@
-//! Tests `service`: systemd, cron and launchd accept the printed files, for any path.
+//! Tests `service`: systemd, cron and launchd accept the printed files, for any directory name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::harness::{Sandbox, dormouse, write_program};
 use crate::needs::leave_out;
 use crate::setup::{Beside, eventually, names, objects, wait_for};
 
-/// Creates a state directory, with an agent, in a directory of this name.
+/// Creates a state directory, with an agent, in a directory with the given name.
 fn below(name: &str) -> (Sandbox, PathBuf) {
     let sandbox = Sandbox::empty().with_real_clock();
     let home = sandbox.project().join(name);
@@ -25,7 +25,7 @@ fn files(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Vec<(String, String)> 
     let printed = |json: &[&str]| {
         let words = [&["-C", dir.to_str().unwrap()], json, &["service"], args].concat();
         let ran = sandbox.cmd(words).output();
-        // A note on stderr says where the second file begins.
+        // If two files are printed as text, a note on stderr says where the second one begins.
         let has_second = json.is_empty() && ran.stdout.contains("\n[Timer]\n");
         assert_eq!((ran.code(), ran.stderr.contains("two files")), (0, has_second), "{ran}");
         assert!(has_second || ran.stderr.is_empty(), "{ran}");
@@ -39,7 +39,7 @@ fn files(sandbox: &Sandbox, dir: &Path, args: &[&str]) -> Vec<(String, String)> 
 }
 
 const PLAIN: &str = "agents";
-/// Name with an invisible soft hyphen, and with special characters of all three file formats.
+/// Directory name with special characters of all file formats: systemd units, crontab, plist.
 const AWKWARD: &str = "our agents' 50% \"best\" $HOME \\x & <co> a---b \\% \u{ad}é ;#!";
 
 #[test]
@@ -116,15 +116,15 @@ fn what_cron_runs_is_silent_and_does_its_work() {
             let done = fs::read_to_string(sandbox.home().join("turns")).unwrap();
             assert_eq!(done.lines().count(), turns);
         }
-        // Output makes cron send mail: a damaged agent prints an error.
+        // Cron sends a mail if a command prints anything, so a damaged agent must print an error.
         fs::write(dir.join("agents/ada/state.json"), "{").unwrap();
         let ran = run_like_cron();
         assert!(!ran.status.success() && ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
     }
 }
 
-/// Runs a script as root in new PID and mount namespaces, which end with it. Returns `None`, and
-/// reports the test as left out, where that is impossible.
+/// Runs a script as root in new PID and mount namespaces, which end with it. If that is impossible,
+/// reports the test as left out, and returns `None`.
 fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
     let unshare = |script: &str| {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
@@ -145,7 +145,7 @@ fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
 }
 
 /// Lets Debian's cron run the printed crontab: cron starts a second tick while a turn takes more
-/// than a minute, sends no mail without events, and sends mail on errors.
+/// than a minute, sends no mail without output, and sends mail on errors.
 #[test]
 fn debians_cron_runs_it() {
     needs!("cron");
@@ -171,7 +171,7 @@ fn debians_cron_runs_it() {
         [("busy", &busy, &busy_dir), ("idle", &idle, &idle_dir), ("damaged", &damaged, &damaged_dir)]
     {
         let (path, text) = files(sandbox, dir, &["cron"]).remove(0);
-        // Cron ignores files whose names have other characters.
+        // Cron ignores a file in `cron.d` whose name has a dot or another special character.
         let file = path.rsplit('/').next().unwrap();
         assert!(file.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'), "{path}");
         fs::write(home.join(format!("cron-{name}")), text).unwrap();
@@ -197,7 +197,7 @@ fn debians_cron_runs_it() {
         let mails = names.filter(|name| name.starts_with("mail-") && !name.ends_with(".new"));
         mails.map(|name| fs::read_to_string(home.join(name)).unwrap()).collect::<Vec<_>>()
     };
-    // The damaged agent causes a mail each minute, so two mails prove two rounds, with one turn.
+    // Cron mails the damaged agent's error each minute, so two mails mean two ticks of `bob`.
     eventually("cron has come by twice", || (mails().len() >= 2).then_some(()));
     let turns = || fs::read_to_string(home.join("turns")).unwrap().lines().count();
     assert_eq!(turns(), 1);

@@ -26,7 +26,7 @@ pub const HOOKS: [&str; 9] = [
     "on-state-change",
 ];
 
-/// Decisions in the form that `decision` returns.
+/// Decisions of steps, in the form that [`decision`] returns.
 pub const TURN_COMPLETED: &str = "start_model_turn (operator_prompt) completed";
 pub const TURN_FAILED: &str = "start_model_turn (operator_prompt) failed";
 pub const SLEEP: &str = "sleep (no_pending_scheduler_facts)";
@@ -63,12 +63,12 @@ pub fn take_noted(sandbox: &Sandbox) -> Vec<String> {
     lines
 }
 
-/// Returns the names in the directory of the agents, leftover files included.
+/// Returns the names in the directory `agents` of the state directory, including stale files.
 pub fn agents(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.store().join("agents"))
 }
 
-/// Returns a state directory with a started agent `ada` whose turns run this line of shell.
+/// Returns a state directory with a started agent `ada` whose turns run the shell script `shell`.
 #[track_caller]
 pub fn started(shell: &str) -> Sandbox {
     let sandbox = Sandbox::new();
@@ -76,7 +76,7 @@ pub fn started(shell: &str) -> Sandbox {
     sandbox
 }
 
-/// Like [`started`], and appends lines to the policy of `ada`.
+/// Makes an agent as [`started`] does, and appends lines to its policy.
 #[track_caller]
 pub fn started_with(shell: &str, policy: &str) -> Sandbox {
     let sandbox = started(shell);
@@ -84,14 +84,14 @@ pub fn started_with(shell: &str, policy: &str) -> Sandbox {
     sandbox
 }
 
-/// Creates an agent and starts it.
+/// Creates an agent whose turns run the shell script `shell`, and starts the agent.
 #[track_caller]
 pub fn add(sandbox: &Sandbox, name: &str, shell: &str) {
     sandbox.run(["create", name, "--shell", shell]);
     sandbox.run(["start", name]);
 }
 
-/// Appends lines to an agent's policy. They belong to the last table of the file.
+/// Appends lines to an agent's policy. They belong to the last table of that TOML file.
 pub fn extend_policy(sandbox: &Sandbox, name: &str, lines: &str) {
     edit_policy(sandbox, name, |text| format!("{text}{lines}"));
 }
@@ -216,7 +216,7 @@ pub fn json_in(path: impl AsRef<Path>) -> Value {
     serde_json::from_slice(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Runs a command for `ada` that prints one id, and returns this id.
+/// Runs a command for `ada` that prints an id, and returns the id.
 #[track_caller]
 pub fn id(sandbox: &Sandbox, args: &[&str]) -> String {
     sandbox.run([args, &["-a", "ada"]].concat()).trim_end().to_owned()
@@ -284,7 +284,7 @@ pub fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Type and mode, content, and time of the last change in ns, of every file below a directory.
+/// Type and mode, content, and modification time in ns since 1970, of every file below a directory.
 /// A directory has no content, and 0 as its time.
 pub type Tree = BTreeMap<PathBuf, (u32, Vec<u8>, i64)>;
 
@@ -303,7 +303,7 @@ pub fn tree(dir: &Path) -> Tree {
     tree
 }
 
-/// Returns the paths at which two trees differ: first the removed ones, then new and changed ones.
+/// Returns the paths that differ between two trees: first removed files, then new and changed ones.
 pub fn changes(before: &Tree, after: &Tree) -> Vec<PathBuf> {
     let gone = before.keys().filter(|path| !after.contains_key(*path));
     let moved = after.iter().filter(|(path, found)| before.get(*path) != Some(found)).map(|(path, _)| path);
@@ -314,14 +314,14 @@ pub fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Returns the complete notes of a log. A note is a line that ends with ` .` and begins after a
+/// Returns the complete notes of a log. A note is a line that ends with ` .`, and begins after a
 /// line feed. A process that was killed while writing can leave the first part of a note.
 pub fn notes(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter_map(|line| line.strip_suffix(" ."))
 }
 
-/// Returns the prepared agent directories that no rename has moved into place, and makes them
-/// two days old.
+/// Returns the directories of agents whose creation was interrupted before the rename to the final
+/// name, and sets their modification time back by two days.
 pub fn aged_rooms(agents: &Path) -> Vec<PathBuf> {
     let names = names(agents).into_iter().filter(|name| name.starts_with(".room-"));
     let rooms: Vec<PathBuf> = names.map(|name| agents.join(name)).collect();
@@ -332,8 +332,8 @@ pub fn aged_rooms(agents: &Path) -> Vec<PathBuf> {
     rooms
 }
 
-/// Waits until `look` returns a value, for an effect of a process that runs at the same time.
-/// The number of looks is limited, not the time, so that a slow machine fails no test.
+/// Waits until `look` returns a value, for an effect of a process that runs at the same time. The
+/// number of attempts is limited, not the time, so that a slow machine fails no test.
 #[track_caller]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..60_000 {
@@ -359,7 +359,7 @@ pub fn wait_for_line(path: &Path) {
 }
 
 /// Tries a command that a timeout ends, with longer and longer timeouts, until `attempt` returns a
-/// value. A test cannot know how much a slow machine does within a given timeout.
+/// value. A test can't know how much a slow machine does within a given timeout.
 #[track_caller]
 pub fn in_time<T>(mut attempt: impl FnMut(&str) -> Option<T>) -> T {
     let limits = ["1s", "5s", "30s", "5m"];
@@ -380,7 +380,7 @@ pub fn lives(pid: impl Display) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Returns pid and arguments of the processes of a sandbox: all that have its `HOME`.
+/// Returns pid and arguments of the processes of a sandbox, which all have its `HOME`.
 pub fn processes(sandbox: &Sandbox) -> Vec<String> {
     let home = format!("HOME={}", sandbox.home().display()).into_bytes();
     let with_arguments = |entry: fs::DirEntry| {
@@ -410,27 +410,27 @@ impl Beside {
             }
             Ok(())
         };
-        // A script that starts the tests in the background lets them ignore some signals.
+        // The child must not ignore signals that a script in the background makes the tests ignore.
         // SAFETY: the closure runs between fork and exec, makes system calls and allocates nothing.
         unsafe { command.pre_exec(listen) };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Beside(command.spawn().unwrap())
     }
 
-    /// Returns when the process has created a file.
+    /// Returns once the process has created the file `path`.
     #[track_caller]
     pub fn after_it_made(self, path: impl AsRef<Path>) -> Beside {
         wait_for(path.as_ref());
         self
     }
 
-    /// Kills the process and waits for its end.
+    /// Kills the process and waits until it has ended.
     pub fn kill(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
-    /// Waits for the end of the process and returns its output.
+    /// Waits until the process has ended, and returns its output.
     pub fn end(mut self) -> Ran {
         use std::io::Read;
         let (mut stdout, mut stderr) = (String::new(), String::new());
@@ -502,7 +502,7 @@ pub fn own_name() -> String {
 }
 
 /// Installs a shell script as a hook in the directory `hooks` of `dir`; `$D` is the program under
-/// test. The hook gets a timeout of 10 minutes, unless the settings have a table of timeouts.
+/// test. Hooks get a timeout of 10 minutes, unless the settings have a table of timeouts.
 pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
     let settings = dir.ancestors().map(|dir| dir.join("dormouse.toml")).find(|path| path.is_file()).unwrap();
     let text = fs::read_to_string(&settings).unwrap();
@@ -515,7 +515,7 @@ pub fn hook(dir: &Path, name: &str, script: &str) -> PathBuf {
     path
 }
 
-/// True if the journal has a transaction that is begun or committed, and not applied.
+/// True if the agent's journal has a transaction that was begun or committed, but not applied.
 pub fn has_journal(agent: &Path) -> bool {
     let journal = fs::read_to_string(agent.join("journal.jsonl")).unwrap_or_default();
     let is_applied = journal.ends_with('\n') && !journal.ends_with("-\"}\n");
@@ -540,7 +540,7 @@ impl Ran {
         self
     }
 
-    /// Compares the exit status and the whole of standard output.
+    /// Asserts the exit status and the complete standard output.
     #[track_caller]
     pub fn printed(self, status: i32, stdout: &str) -> Ran {
         assert_eq!((self.code(), self.stdout.as_str()), (status, stdout), "{self}");
@@ -548,8 +548,8 @@ impl Ran {
     }
 }
 
-/// Opens a pseudo-terminal of this size; 0 means an unknown size. Returns the end of the test and
-/// the end of the program.
+/// Opens a pseudo-terminal of this size; 0 means an unknown size. Returns the master side, for the
+/// test, and the slave side, for the program.
 pub fn pseudo_terminal(columns: u16, rows: u16) -> (fs::File, std::os::fd::OwnedFd) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     use rustix::termios::{Winsize, tcsetwinsize};

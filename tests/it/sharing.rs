@@ -17,7 +17,7 @@ pub const OWNER: u32 = 60_001;
 /// User id of `nobody`, which has an account name on every system with accounts.
 pub const SENDER: u32 = 65_534;
 pub const STRANGER: u32 = 60_003;
-/// Group of the owner and the sender.
+/// Group id of the users [`OWNER`] and [`SENDER`], but not of [`STRANGER`].
 pub const GROUP: u32 = 60_004;
 
 /// State directory of the owner, with a started agent `a` whose inbox the group may write into.
@@ -25,7 +25,7 @@ pub struct Shared {
     pub sandbox: Sandbox,
 }
 
-/// Returns `None` if the tests can't switch between three users.
+/// Returns an agent whose inbox the sender may write to; `None` if the tests can't switch users.
 pub fn shared() -> Option<Shared> {
     let shared = unshared(OWNER)?;
     shared.owner(&["init"]);
@@ -36,7 +36,7 @@ pub fn shared() -> Option<Shared> {
     Some(shared)
 }
 
-/// Like [`shared`], without a state directory, in a project that belongs to this user.
+/// Makes a project of the user id `owner`. Returns `None` without root and the tool `setpriv`.
 pub fn unshared(owner: u32) -> Option<Shared> {
     let can = rustix::process::geteuid().is_root()
         && Command::new("setpriv").arg("--version").stdout(Stdio::null()).status().is_ok();
@@ -85,7 +85,8 @@ impl Shared {
             .current_dir(self.sandbox.project())
             .env_clear()
             .env("PATH", "/usr/bin:/bin");
-        // A child of another test has the copy open for writing between its fork and its exec.
+        // A forked child of another test can have the program open for writing until its exec.
+        // Until then the program can't be run.
         let output = eventually("a program that can be run", || {
             let ran = command.output().unwrap();
             (!String::from_utf8_lossy(&ran.stderr).contains("Text file busy")).then_some(ran)
@@ -115,7 +116,7 @@ impl Shared {
         self.run_as(user, Path::new("sh"), &["-c", &format!("cd .dormouse/agents/a/inbox && {script}")])
     }
 
-    /// Drops a file: writes it under another name, then renames it.
+    /// Puts a file into the inbox: writes it under another name, then renames it.
     #[track_caller]
     pub fn drop(&self, user: u32, name: &str, text: &str) {
         self.shell(user, &format!("printf '%s' '{text}' > .aside && mv .aside '{name}'")).exits(0);
@@ -144,7 +145,7 @@ impl Shared {
     }
 }
 
-/// Returns the sender's id in the origin of messages.
+/// Returns the sender's id as it appears in the origin of messages.
 pub fn sender() -> String {
     let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let mut lines = accounts.lines().map(|line| line.split(':').collect::<Vec<_>>());
@@ -161,8 +162,8 @@ pub fn assert_is_senders(found: &Value) {
     assert_includes(found, expected);
 }
 
-/// Drops files that claim other origins: the file's owner is the origin, and `drops_as` applies to
-/// files of the agent's owner alone.
+/// Drops files into the inbox that claim other origins: the origin is the file's owner, and the
+/// setting `drops_as` applies only to files of the agent's owner.
 #[test]
 fn a_dropped_file_of_another_user_is_that_users_word() {
     let Some(shared) = shared() else { return };
@@ -190,7 +191,7 @@ fn a_dropped_file_of_another_user_is_that_users_word() {
     assert_is_senders(&shared.step());
 }
 
-/// Gives a message record to the sender: the step ignores its fields that an outsider can't set.
+/// Gives a message file to another user: the step ignores fields that this user may not set.
 #[test]
 fn a_record_of_another_user_is_that_users_word() {
     let Some(shared) = shared() else { return };
@@ -203,7 +204,7 @@ fn a_record_of_another_user_is_that_users_word() {
     record["source_refs"] = json!(["b/run"]);
     fs::write(&path, record.to_string()).unwrap();
     shared.give_away();
-    // Readers show the sender as origin before a step and after it.
+    // Commands show the sender as the origin, not the operator, before the step and after it.
     let id = id["message_id"].as_str().unwrap();
     assert_is_senders(&shared.owner(&["queue", "show", id]));
     let found = shared.step();
@@ -213,7 +214,7 @@ fn a_record_of_another_user_is_that_users_word() {
     for lost in ["task_id", "idempotency_key", "source_refs"] {
         assert_eq!(found.get(lost), None, "{found}");
     }
-    // The limits of priority and size apply to records of other users.
+    // Priority and size are limited for files of other users as well.
     shared.owner(&["enqueue", "a", "now", "--priority", "interject"]);
     shared.give_away();
     let ran = shared.dormouse(OWNER, &["tick", "a"]);
@@ -236,7 +237,7 @@ fn a_hint_of_another_user_is_that_users_word() {
     assert_includes(&found, json!({ "origin.id": sender(), "hint.reason": "look" }));
 }
 
-/// Claims an origin `uid:`, which only the owner of a file determines: the commands refuse it.
+/// Claims an origin `uid:`, which only the ownership of a file may give: the commands refuse it.
 #[test]
 fn nobody_claims_to_be_a_user() {
     let sandbox = Sandbox::new();
@@ -250,14 +251,14 @@ fn nobody_claims_to_be_a_user() {
     sandbox.cmd(["enqueue", "a", "x"]).assert().stderr(contains("inbox.drops_as"));
 }
 
-/// Creates two directories of the sender, under the names of a record and of `rejected/`.
+/// Creates two directories of the sender, with the names of a message and of `rejected/`.
 #[test]
 fn a_directory_of_another_user_stops_nobody() {
     let Some(shared) = shared() else { return };
     let said = shared.owner(&["enqueue", "a", "x"]);
     let (path, _) = shared.record();
     let key = path.file_stem().unwrap().to_str().unwrap().to_owned();
-    // The first directory looks like a bucket with this message; `rejected` is unreadable.
+    // A directory with the name of a message may hold messages; `rejected` holds rejected files.
     shared.shell(
         SENDER,
         &format!("mkdir -m 755 {key} && cp /dev/null {key}/{key}.json && mkdir -m 000 rejected && echo rubbish > note"),

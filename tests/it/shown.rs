@@ -1,6 +1,6 @@
-//! Tests that outside text can neither control a terminal nor mislead a reader. The tests put a
-//! hostile text into each field that a person can set and each file that a directory can have, then
-//! run each command that shows such texts.
+//! Tests that text from outside can neither control a terminal nor mislead a reader. The tests put
+//! a hostile text into each field that a person can set and each file that a directory can have,
+//! then run each command that shows such texts.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const EVIL: &str = "evil\x1b[31mred\x1b]0;owned\x07\x08\r\x0b\x7f\u{85}\u{9b}2J\
     \u{61c}\u{200e}\u{200f}\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}\
     \u{200b}\u{200c}\u{200d}\u{2060}\u{2062}\u{feff}\u{ad}\u{34f}\u{115f}\u{180e}\u{3164}\u{fff9}\u{e0041}\u{2028}\u{2029}end";
 
-/// Sequences that our own `paint` writes: no others may reach a terminal.
+/// Sequences that the program itself writes for colours: no others may reach a terminal.
 const PAINT: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m"];
 
 /// True for characters that the contract forbids to show. Does not use the table of the program.
@@ -34,7 +34,7 @@ fn is_bad(c: char) -> bool {
 fn assert_clean(shown: &str, of: &str) {
     let bad: BTreeSet<char> = shown.chars().filter(|c| is_bad(*c)).collect();
     assert!(bad.is_empty(), "{of}: {bad:?} in {shown:?}");
-    // Commands that end with a multi-line text of a person print its lines.
+    // These commands print a text of several lines as it is, so a line may begin with `forged`.
     let is_whole = ["[\"queue\", \"show\"", "[\"work\", \"show\"", "[\"work\", \"plan\"", "last_turn.reason"];
     if is_whole.iter().any(|words| of.contains(words)) {
         return;
@@ -100,7 +100,7 @@ fn planted() -> Planted {
     sandbox.run(["start", "ada"]);
     let run = |args: &[&str]| sandbox.cmd(args.iter().copied()).output().stdout.trim_end().to_owned();
 
-    // There is a completed turn, a dead letter, and a message of every origin.
+    // The hostile name is put into a completed turn, a dead letter, and a message of every origin.
     let outcome = json!({ "brief": name, "usage": { "model": name } });
     fs::write(sandbox.project().join("outcome"), outcome.to_string()).unwrap();
     let body = json!({ name: name }).to_string();
@@ -121,7 +121,7 @@ fn planted() -> Planted {
     run(&["queue", "drop", &dropped, "--reason", name]);
     run(&["wake", "ada", name, "--source", name, "--resource", name, "--reason", name]);
 
-    // Every kind of work record is created.
+    // The hostile name is put into a record of every kind.
     let work = run(&["work", "add", name, "-a", "ada", "--todo", name, "--plan", name, "--blocked-by", name]);
     let done = run(&["work", "add", name, "-a", "ada", "--pick"]);
     run(&["work", "complete", &done, "--result", name]);
@@ -133,7 +133,8 @@ fn planted() -> Planted {
     run(&["await", "ada", "--status", "asleep", "--timeout", "0s"]);
     run(&["task", "start", "-a", "ada", "--", name]);
 
-    // Malformed drops, a directory without an agent, and a hook that can't run are added.
+    // The hostile name is put on malformed inbox files, an empty agent directory, and a broken
+    // hook.
     let inbox = sandbox.agent("ada").join("inbox");
     let drop = |file: &str, text: &str| fs::write(inbox.join(file), text).unwrap();
     drop(&short("drop"), name);
@@ -166,7 +167,7 @@ const SHOWING: &str = "\
     report -o EVIL; report EVIL; report --since EVIL; doctor; gc --dry-run; gc; \
     trigger list -a ada; tick ada --dry-run; tick --all -v";
 
-/// Commands that quote their arguments.
+/// Commands with a hostile argument, which their output repeats.
 const QUOTING: &str = "\
     get EVIL; get ada EVIL; queue show EVIL; run show EVIL; list --posture EVIL; \
     events ada --kind EVIL; events ada --since EVIL; enqueue ada x --origin EVIL; \
@@ -213,7 +214,7 @@ fn no_command_shows_a_character_that_hides_or_steers() {
         assert_ne!(ran.code(), 0, "{name}: {ran}");
         assert_clean(&ran.stderr, name);
     }
-    // Every command of the program is in the list above, or shows no text of others.
+    // The other commands print no text from outside.
     let shows_nothing = words(
         "ask ingress start stop recover fail preempt resume safe-point checkpoint yield non-preemptible \
          wake",
@@ -258,7 +259,7 @@ fn json_keeps_every_character_and_is_json() {
     assert_eq!(show(&["queue", "show", message])["body"]["value"][&evil], json!(evil));
     assert_eq!(show(&["run", "show", run])["brief"], json!(evil));
     assert_eq!(show(&["work", "plan", work])["plan"], json!(evil));
-    // The text output of an object is JSON of the same value.
+    // The text form of an object must be the JSON that `--json` prints.
     let text = sandbox.run(["get", "ada", "last_turn"]);
     assert_clean(&text, "get ada last_turn");
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), show(&["get", "ada", "last_turn"]));
@@ -266,7 +267,7 @@ fn json_keeps_every_character_and_is_json() {
     assert!(said["message"].as_str().unwrap().contains(&evil), "{said}");
 }
 
-/// Damages each readable file of an agent in turn.
+/// Damages each readable file of an agent in a separate case. Errors must escape what they quote.
 #[test]
 fn what_can_not_be_read_is_quoted_without_what_it_hides() {
     let sandbox = started("true");
@@ -378,7 +379,7 @@ fn a_log_goes_into_a_pipe_as_it_is_and_to_a_terminal_as_text() {
 #[test]
 fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
     let sandbox = Sandbox::new();
-    // The turn pauses inside of the bytes of U+202E and of an umlaut.
+    // The turn pauses inside of the bytes of U+202E and of an umlaut, to write them in pieces.
     let turn =
         r"printf 'a\342\200'; sleep 0.3; printf '\256b\303'; sleep 0.3; printf '\274c\033[31m\n'; cat evil";
     fs::write(sandbox.project().join("evil"), EVIL).unwrap();
@@ -387,7 +388,7 @@ fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
     assert!(ran.stderr.starts_with("a\\u{202e}büc\\u{1b}[31m\n"), "{ran}");
     assert_clean(&ran.stderr, "ask");
     assert_clean(&ran.stdout, "ask");
-    // Output of a turn that another tick runs is escaped, too.
+    // `ask` must also escape the output of a turn that another tick runs.
     add(&sandbox, "bob", &format!("{turn}; touch begun; while test ! -e go; do sleep 0.1; done"));
     let asked =
         Beside::start(sandbox.cmd(["ask", "bob", "hello"])).after_it_made(sandbox.project().join("begun"));

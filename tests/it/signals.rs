@@ -1,5 +1,5 @@
 //! Tests turns, tasks and hooks that resist their end, and ticks and supervisors that are killed:
-//! all their processes end, none runs twice at once, and no other process is hit.
+//! all their processes end, no turn runs twice at the same time, and no other process is hit.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -19,8 +19,8 @@ use crate::setup::{
 };
 use crate::strace::{self, Call, Harm};
 
-/// First lines of each turn: they note processes of earlier runs in `overlaps`, and end all turns
-/// but the first. A process that has inherited descriptor 9 holds the lock.
+/// First lines of each turn: they record processes of earlier turns in `overlaps`, and end each
+/// turn but the first. A process that has inherited descriptor 9 keeps the file `lock` locked.
 const BEGIN: &str = r#"exec 9>> "$HOME/lock"
     flock -n 9 || echo "$DORMOUSE_RUN: the lock is held" >> "$HOME/overlaps"
     for run in $(cat "$HOME/runs" 2>/dev/null); do
@@ -47,7 +47,7 @@ const KID: &str = r#"trap '' TERM INT HUP
     for second in $(seq 1000); do sleep 1; done
 "#;
 
-/// Like [`KID`], and ends on SIGTERM.
+/// Script of a child process that a turn leaves behind, and that ends on SIGTERM.
 const POLITE_KID: &str = r#"test "$1" = daemon && exec 0<&- 1>&- 2>&- 9>&-
     echo $$ >> "$HOME/pids"
     touch "$HOME/up.$1"
@@ -57,7 +57,7 @@ const POLITE_KID: &str = r#"test "$1" = daemon && exec 0<&- 1>&- 2>&- 9>&-
 
 const LOOP: &str = r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; while :; do sleep 0.02; done"#;
 
-/// Names of three kinds of process group leaders, and what each does about SIGTERM.
+/// Names of three kinds of process group leaders, and how the script of each handles SIGTERM.
 const LEADERS: [(&str, &str); 3] = [
     ("deaf", "trap '' TERM INT HUP"),
     ("stops when it is asked", "trap 'kill -STOP $$' TERM"),
@@ -85,7 +85,7 @@ fn noted(sandbox: &Sandbox, name: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Checks that no process of the sandbox is alive. Must hold as soon as the ending command returns.
+/// Checks that no process of the sandbox is alive: none may outlive the command that ends it.
 #[track_caller]
 fn nothing_is_left(sandbox: &Sandbox, what: &str) {
     assert_eq!(processes(sandbox), Vec::<String>::new(), "{what}");
@@ -93,7 +93,7 @@ fn nothing_is_left(sandbox: &Sandbox, what: &str) {
     assert_eq!(alive, Vec::<String>::new(), "{what}");
 }
 
-/// Checks the agent's records, and that no process is left, once the agent is at rest.
+/// Checks that the agent's records are sound and no process is left, once the agent is at rest.
 #[track_caller]
 fn all_is_well(sandbox: &Sandbox, what: &str) -> checker::Found {
     nothing_is_left(sandbox, what);
@@ -132,14 +132,14 @@ enum End {
     Hup,
     /// The tick is killed, and the next tick recovers the run.
     Kill,
-    /// The tick is killed, and a stop recovers the run.
+    /// The tick is killed, and `stop` recovers the run.
     KillThenStop,
     /// The turn kills its tick.
     Parricide,
 }
 
-/// Ends turns that resist, in every way: when the ending command has returned, all processes of the
-/// turn are gone, and only then the message runs again.
+/// Ends turns that resist, in every way: when the command that ends the turn has returned, all
+/// processes of the turn are gone, and only then the message runs again.
 #[test]
 fn a_turn_that_will_not_end_is_ended_by_whatever_ends_turns() {
     use End::*;
@@ -149,7 +149,7 @@ fn a_turn_that_will_not_end_is_ended_by_whatever_ends_turns() {
     at_once(&cases, |(end, leader)| in_time(|limit| end_a_turn(*end, *leader, limit)));
 }
 
-/// `limit`: timeout of the turn, or grace of the stop. `None` if the turn had not begun by then.
+/// Ends a turn; `limit` is its timeout, or the grace of `stop`. `None` if the limit was too short.
 fn end_a_turn(end: End, (name, leader): (&str, &str), limit: &str) -> Option<()> {
     use End::*;
     let what = format!("{end:?}, leader: {name}");
@@ -192,7 +192,7 @@ fn end_a_turn(end: End, (name, leader): (&str, &str), limit: &str) -> Option<()>
         set_timeout(&sandbox, limit, "30m");
     }
     if is_stop {
-        // Only the leader's end counts: a leader that ends on the signal was not killed.
+        // A leader without a trap dies of SIGTERM, so `stop` does not have to kill it.
         let went = end != KillThenStop && name == "stops at once";
         if went && field(&sandbox, "execution.state") == "failed" && limit != "5m" {
             return None;
@@ -242,7 +242,7 @@ fn a_task_that_will_not_end_is_ended_by_whatever_ends_tasks() {
     at_once(&cases, |(end, leader)| in_time(|limit| end_a_task(*end, *leader, limit)));
 }
 
-/// `limit`: timeout of the task. Returns `None` if the task had not begun by then.
+/// Ends a task, with `limit` as its timeout. Returns `None` if the task had not begun in time.
 fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option<()> {
     use TaskEnd::*;
     let what = format!("{end:?} of a task, leader: {name}");
@@ -273,7 +273,7 @@ fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option
     match end {
         Kill | Parricide => drop(step(&sandbox)),
         KillThenStop => drop(sandbox.run(["stop", "ada", "--grace", "200ms"])),
-        // The supervisor ends the task, commits the end, and exits.
+        // The supervisor ends the task, commits its result, and exits; the test waits for the exit.
         Timeout | Term => is_gone(),
         TaskStop | AgentStop => {}
     }
@@ -302,8 +302,8 @@ fn end_a_task(end: TaskEnd, (name, leader): (&str, &str), limit: &str) -> Option
     Some(())
 }
 
-/// Kills a tick at calls from the claim to the settlement: the next tick ends all processes of the
-/// turn, and the message runs again only if the end of the turn was not recorded.
+/// Kills a tick at system calls from the claim to the settlement: the next tick ends all processes
+/// of the turn, and the message runs again only if the end of the turn was not recorded.
 #[test]
 fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
     needs!("strace");
@@ -316,7 +316,7 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
     let points = strace::record(&recorded, &["tick", "ada"], "").points();
     let noted_at = points.iter().position(Call::is_about_end_note).unwrap();
     all_is_well(&recorded, "not killed");
-    // The first and last call of each name are cut, every seventh call, and those near the note.
+    // A kill at every call takes too long. Calls near the record of the turn's end matter most.
     let mut cuts: Vec<(usize, &Call)> = Vec::new();
     for (at, call) in points.iter().enumerate() {
         let is_last = points[at + 1..].iter().all(|other| other.name != call.name);
@@ -335,7 +335,7 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
             .join("runs")
             .read_dir()
             .is_ok_and(|mut runs| runs.any(|run| run.unwrap().path().join("end.json").exists()));
-        // After one step, no process of the killed turn is alive.
+        // After a single step, no process of the killed turn may be alive.
         sandbox.cmd(["tick", "ada"]).output();
         nothing_is_left(&sandbox, &what);
         assert_ne!(field(&sandbox, "status"), "awake_running", "{what}");
@@ -348,11 +348,11 @@ fn a_tick_can_be_killed_at_any_moment_of_a_turn_that_leaves_processes() {
     });
     let (killed, again) = (killed.into_inner(), again.into_inner());
     println!("killed at {killed} of {} points; the turn ran again after {again}", cuts.len());
-    // The number of polls differs between runs, so some calls are not reached.
+    // Runs differ in the number of polls, so some calls are not reached.
     assert!(killed * 4 > cuts.len() * 3 && again > 0);
 }
 
-/// Process outside of the agent, in its own group, that no command may end.
+/// Process outside of the agent, in its own process group, that no command may end.
 struct Innocent(Beside);
 
 impl Innocent {
@@ -364,16 +364,16 @@ impl Innocent {
         self.0.0.id()
     }
 
-    /// Changes a leader's record to this pid and a start time `earlier` clock ticks before.
+    /// Changes a process group leader's record to this process, started `earlier` clock ticks ago.
     fn forge(&self, leader: &Path, earlier: u64) {
         let text = fs::read_to_string(leader).unwrap();
-        // The last line is a copy of `/proc/PID/stat`.
+        // The last line of the record is a copy of `/proc/PID/stat`.
         let (head, _) = text.trim_end().rsplit_once('\n').unwrap();
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
         let (front, fields) = stat.rsplit_once(") ").unwrap();
         let mut fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
         let start: u64 = fields[19].parse().unwrap();
-        // The machine may have been started later than that.
+        // The machine may have booted less than `earlier` clock ticks before this process started.
         fields[19] = start.saturating_sub(earlier).to_string();
         fs::write(leader, format!("{head}\n{front}) {}", fields.join(" "))).unwrap();
     }
@@ -384,7 +384,7 @@ impl Innocent {
 }
 
 /// Gives the pid of a dead leader to another process: a command ends this process only if its start
-/// time equals that of the record.
+/// time equals the recorded one.
 #[test]
 fn whoever_has_the_pid_of_a_dead_run_is_not_hit() {
     for (earlier, is_hit) in [(1, false), (360_000, false), (0, true)] {
@@ -433,15 +433,15 @@ fn whoever_has_the_pid_of_a_dead_task_or_its_supervisor_is_not_hit() {
     }
 }
 
-/// Hooks of a step, and the decision of the step whose hook takes too long.
+/// Hooks of a step, with the decision of the step if the hook takes too long.
 const HOOKS: [(&str, &str); 3] = [
     ("on-scheduled", "start_model_turn (operator_prompt) failed"),
     ("on-state-change", "start_model_turn (operator_prompt) completed"),
     ("on-recovery-start", "start_recovery (retry)"),
 ];
 
-/// Returns an agent with a message, and with a failed turn if this hook belongs to recovery. Its
-/// turns fail while the file `fail` exists.
+/// Returns an agent with a message, and with a failed turn if `hook` belongs to recovery. Turns
+/// fail while the file `fail` exists.
 fn agent_before(hook: &str) -> Sandbox {
     let sandbox = agent("test ! -e \"$HOME/fail\"", KID);
     say(&sandbox, "work");
@@ -452,7 +452,7 @@ fn agent_before(hook: &str) -> Sandbox {
     sandbox
 }
 
-/// Installs a hook that resists its end when it runs for the first time.
+/// Installs a hook that, when it runs for the first time, resists its end.
 fn resisting_hook(sandbox: &Sandbox, name: &str, leader: &str) {
     let script = format!("mkdir \"$HOME/once\" 2>/dev/null || exit 0\n{ZOO}{leader}{LOOP}");
     hook(&sandbox.agent("ada"), name, &script);
@@ -512,7 +512,7 @@ fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
     all_is_well(&sandbox, "started");
 }
 
-/// Sends SIGTERM to a tick: the tick ends its turn and starts no other, of any agent.
+/// Sends SIGTERM to a tick: the tick ends its turn, and starts no other turn of any agent.
 #[test]
 fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
     for words in [&["tick", "ada", "bob"][..], &["tick", "--all"], &["tick", "--all", "--until-idle"]] {
@@ -531,8 +531,8 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
     }
 }
 
-/// Ends `tick --jobs`: the signal reaches the ticks of all agents, and the command waits for them.
-/// After SIGKILL they are told to end, too.
+/// Ends `tick --jobs` by a signal: the ticks of all agents get the signal, and the command waits
+/// for them. After a SIGKILL of the command, these ticks end, too.
 #[test]
 fn jobs_end_with_who_runs_them() {
     for (signal, code) in [(Signal::TERM, Some(7)), (Signal::INT, Some(7)), (Signal::KILL, None)] {
@@ -562,7 +562,7 @@ fn jobs_end_with_who_runs_them() {
     }
 }
 
-/// Signals a tick during a long grace of a stop: the turn ends at once, as the stop records it.
+/// Signals a tick during a long grace period of `stop`: the turn ends at once, recorded as aborted.
 #[test]
 fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
     let sandbox = agent(&format!("{BEGIN}{ZOO}trap '' TERM\n{LOOP}"), KID);

@@ -1,5 +1,5 @@
-//! Tests that no agent waits for ever: a wait ends also without the focus on its work item, every
-//! message reaches a turn, and an advisory names the remedy where nothing else can happen.
+//! Tests that no agent waits for ever: a wait of a work item that is not current ends, too, every
+//! message gets a turn, and an advisory tells the operator what to do if nothing else ends a wait.
 
 use std::fs;
 
@@ -11,31 +11,31 @@ use crate::setup::{
     say, started, started_with, step, wait, waits,
 };
 
-/// Turn that appends the text of its message to `heard`.
+/// Turn that appends the text of its message to the file `heard`.
 const NOTING: &str = r#"jq -r '.message.body.text // ""' < "$DORMOUSE_CONTEXT" >> "$HOME/heard""#;
 
-/// Returns the final states of the waits of `ada`, in the order of their ends.
+/// Returns the final states of the waits of `ada`, in the order in which the waits ended.
 fn endings(sandbox: &Sandbox) -> Vec<String> {
     let events = sandbox.json_lines(["events", "ada", "--kind", "wait_transition"]);
     let ends = events.iter().filter_map(|event| event["data"]["to"].as_str()).filter(|to| *to != "active");
     ends.map(str::to_owned).collect()
 }
 
-/// Starts a task of `ada` that ends when the file of this name exists in the home directory.
+/// Starts a task of `ada` that ends when the file `name` exists in the home directory.
 #[track_caller]
 fn task(sandbox: &Sandbox, name: &str) -> String {
     let line = format!("until test -e \"$HOME/{name}\"; do sleep 0.01; done; echo {name}");
     sandbox.json(["task", "start", "-a", "ada", "--", "sh", "-c", &line])["id"].as_str().unwrap().to_owned()
 }
 
-/// Runs a `wait` of `ada` for a task.
+/// Runs a `wait` of `ada` for a task, with any exit status.
 fn wait_for_task(sandbox: &Sandbox, task: &str) -> Ran {
     sandbox
         .cmd(["wait", "-a", "ada", "--on", "task", "--resource", task, "--reason", "again", "--json"])
         .output()
 }
 
-/// Lets a task end, and waits until its result is in the inbox.
+/// Makes a task end, and waits until its result is in the inbox.
 #[track_caller]
 fn end_task(sandbox: &Sandbox, name: &str) {
     fs::write(sandbox.home().join(name), "").unwrap();
@@ -110,7 +110,7 @@ fn the_result_of_a_task_that_nobody_waits_for_is_heard_while_another_is_awaited(
     assert_eq!(taken["continuation"]["class"], "resume_override");
     assert!(heard(&sandbox).iter().any(|line| line == "other"));
     assert_eq!(waits(&sandbox), [wait]);
-    // The task must end here: without its directory its script would run for ever.
+    // The task must end now: after the test, without its directory, it would run for ever.
     end_task(&sandbox, "awaited");
 }
 
@@ -205,7 +205,7 @@ fn an_answer_whose_turn_fails_for_good_leaves_the_question_open_and_says_so() {
     decisions(&sandbox);
     let answer = say(&sandbox, "poison");
     step(&sandbox);
-    // Between two attempts the wait is bound to the answer, and keeps no input out.
+    // The wait stays listed until the turn for the answer succeeds.
     let bound = &sandbox.json_lines(["wait", "list", "-a", "ada"])[0];
     assert_eq!(bound["resolved_by"], answer.as_str());
     assert_eq!(sandbox.json(["get", "ada"])["closure"]["outcome"], "failed");
@@ -330,7 +330,7 @@ fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
         let is_under_way = has_journal(&dir) || dir.join("tasks").join(format!("{task}.json")).exists();
         (!is_under_way).then_some(())
     });
-    // The message is deleted, as by a merge of two clones or by hand.
+    // A merge of two clones, or a person, may delete a message like this.
     for entry in fs::read_dir(sandbox.agent("ada").join("inbox")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|ending| ending == "json") {
@@ -378,7 +378,7 @@ fn an_interjection_answers_the_question_that_the_turn_has_asked() {
 #[test]
 fn a_turn_that_hears_a_result_does_not_wait_for_it_once_more() {
     needs!("jq");
-    // The turn waits by a command or by its outcome; or the operator waits after a failed attempt.
+    // The turn waits by a command or its outcome file; or the operator waits after a failed turn.
     let by_command = r#"dormouse wait --on task --whole-agent --reason again --resource "$task" >/dev/null"#;
     let by_outcome = r#"jq -n --arg task "$task" '{actions: [{do: "wait", kind: "task", whole_agent: true,
         reason: "again", resource: $task}]}' > "$DORMOUSE_OUTCOME""#;

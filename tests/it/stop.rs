@@ -1,4 +1,4 @@
-//! Tests `stop` in difficult situations: the order of ends, and the records afterwards.
+//! Tests `stop` in difficult situations: what it ends in which order, and the records afterwards.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn is_sound(sandbox: &Sandbox, agent: &str) -> checker::Found {
     found
 }
 
-/// Aborts a turn: its message does not run again until the command that `stop` prints is called.
+/// Aborts a turn: its message runs again only after the command that `stop` prints was called.
 #[test]
 fn a_stop_names_the_command_that_brings_the_message_back() {
     let (sandbox, message, tick) = running(POLITE);
@@ -57,7 +57,7 @@ fn a_stop_names_the_command_that_brings_the_message_back() {
     assert_eq!(said, format!("ada  awake_running → stopped, {cure}"));
     sandbox.run(command.split(' ').skip(1));
     assert_eq!(sandbox.json(["queue", "show", &message])["status"], "queued");
-    // `stop --requeue` prints no such command.
+    // `stop --requeue` requeues the message itself, so it prints no command for that.
     let (sandbox, message, tick) = running(POLITE);
     let said = sandbox.run(["stop", "ada", "--now", "--requeue"]);
     tick.end();
@@ -65,7 +65,7 @@ fn a_stop_names_the_command_that_brings_the_message_back() {
     assert_eq!(sandbox.json(["queue", "show", &message])["status"], "queued");
 }
 
-/// Stops an agent in a turn: no message is claimed after the stop, even before the turn's end.
+/// Stops an agent in a turn: no message is claimed any more, even before the turn has ended.
 #[test]
 fn the_gate_is_closed_before_the_turn_has_ended() {
     let (sandbox, message, tick) = running(&format!("trap : TERM; {POLITE}"));
@@ -77,7 +77,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
     let meanwhile = sandbox.json(["tick", "ada"]);
     assert_eq!((&meanwhile["decision"], &meanwhile["reason"]), (&json!("stop"), &json!("stopped")));
     sandbox.cmd(["start", "ada"]).assert().code(4).stderr(contains("still being stopped"));
-    // The turn ends within the grace.
+    // The turn exits by itself when the file `go` exists, within the grace period.
     fs::write(sandbox.project().join("go"), "").unwrap();
     assert_eq!(
         ended_well(stop.end()),
@@ -112,8 +112,8 @@ fn a_stop_with_a_shorter_grace_hurries_one_that_waits() {
     assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
 }
 
-/// Suspends the tick with SIGSTOP during a stop: after SIGCONT it adds only the turn's output to
-/// the run, which the stop has settled.
+/// Suspends the tick by SIGSTOP while `stop` settles its run: after SIGCONT the tick only adds the
+/// turn's output to that run.
 #[test]
 fn a_tick_that_comes_too_late_records_its_output_and_nothing_else() {
     for requeue in [None, Some("--requeue")] {
@@ -152,7 +152,7 @@ fn a_tick_that_comes_too_late_records_its_output_and_nothing_else() {
     }
 }
 
-/// Starts the agent while `stop` runs its hook: the stop does not end the new turn.
+/// Starts the agent while `stop` runs its hook: `stop` must not end the new turn.
 #[test]
 fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     let (sandbox, first, tick) = running(POLITE);
@@ -176,7 +176,7 @@ fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
     assert_eq!(found.ended_as(&second), Some("processed"));
 }
 
-/// Kills a `stop` that waits for the turn: the tick ends the turn when the grace is over.
+/// Kills a `stop` that waits for the turn: the tick ends the turn after the grace period.
 #[test]
 fn a_stop_that_is_killed_while_it_waits_is_finished_by_the_tick() {
     in_time(|grace| {
@@ -232,7 +232,7 @@ fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
 /// the turn never begins.
 #[test]
 fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
-    // The hook exits with 0 on SIGTERM: its result does not prevent the turn.
+    // A hook that exits with 0 does not prevent the turn, so only `stop` can.
     let polite = r#"trap 'exit 0' TERM
         echo up >> "$HOME/hooks"
         case $(cat) in *'"to":"scheduled"'*) while :; do sleep 0.02; done ;; esac"#;
@@ -255,7 +255,7 @@ fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
     }
 }
 
-/// Suspends the tick during `on-scheduled`: after the stop and SIGCONT the turn does not begin.
+/// Suspends the tick during `on-scheduled`: after `stop` and SIGCONT the tick starts no turn.
 #[test]
 fn a_tick_that_comes_too_late_begins_no_turn() {
     let sandbox = started("touch begun");
@@ -271,7 +271,7 @@ fn a_tick_that_comes_too_late_begins_no_turn() {
     assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
 }
 
-/// Suspends a supervisor: the stop records its task as interrupted, and ignores its later report.
+/// Suspends a task's supervisor: `stop` records an interrupted task, and ignores a later report.
 #[test]
 fn a_task_whose_supervisor_does_not_answer_is_interrupted_and_over() {
     let sandbox = started("true");
@@ -334,7 +334,7 @@ fn a_stop_ends_the_turns_and_tasks_of_the_children_as_well() {
     is_sound(&sandbox, "ada");
 }
 
-/// Damages the record of a turn's leader: the stop reports the error and still ends the tasks.
+/// Damages the record of the turn's process: `stop` reports the error and still ends the tasks.
 #[test]
 fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
     let (sandbox, message, tick) = running(POLITE);
@@ -356,7 +356,7 @@ fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
     assert_eq!(is_sound(&sandbox, "ada").ended_as(&message), Some("aborted"));
 }
 
-/// Prevents the release of a child's workspace: the stop reports that and ends everything else.
+/// Prevents the release of a child's workspace: `stop` reports that and ends everything else.
 #[test]
 fn a_release_that_fails_in_a_child_ends_the_others_all_the_same() {
     let (sandbox, tasks, tick) = family("\n[workspace]\npath = \".\"\n");
@@ -443,7 +443,7 @@ fn every_stop_has_its_event() {
     );
 }
 
-/// Semantics §14: each change of the status has an event with both statuses and the boundary.
+/// Semantics §14: each change of the status has an event with both statuses and the kind of action.
 #[test]
 fn every_change_of_the_status_has_an_event_with_its_boundary() {
     let sandbox = started("true");

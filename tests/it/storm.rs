@@ -1,7 +1,7 @@
-//! Storm test: many processes use one state directory at once, while processes are killed and disk
-//! space and time run short. Afterwards an oracle checks the records. `DORMOUSE_STORM=600
-//! DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` runs for 600 s, with other
-//! acts. A failed storm keeps its directory: `out/history` is its history, with one event on each
+//! Stress test, called storm: many processes use one state directory at once, while processes are
+//! killed and disk space and time run short. Afterwards a test oracle checks the records.
+//! `DORMOUSE_STORM=600 DORMOUSE_STORM_SEED=7 cargo test --test it storm -- --nocapture` runs for
+//! 600 s, with other acts. A failed storm keeps its directory: `out/history` has one event on each
 //! line. A second storm uses a database that two machines share: `cargo test --test it
 //! a_storm_over_a_database`. That storm also kills the server and breaks connections to it.
 
@@ -52,11 +52,11 @@ fn a_message_that_a_database_loses_is_missed() {
     assert!(wrong.contains(" is lost"), "{wrong}");
 }
 
-/// Deliberate damage during the storm, which the oracle must report. The directory of such a storm
-/// is not kept.
+/// Deliberate damage during a stress test, which the test oracle must report. The directory of such
+/// a test is not kept.
 type Harm = Option<fn(&World)>;
 
-/// Runs a storm and judges it. Returns the objections of the oracle, if there are any.
+/// Runs a stress test. Returns the objections of the test oracle to the records, if it has any.
 fn storm(seconds: u64, world: fn() -> World, harm: Harm) -> Option<String> {
     let seed = number("DORMOUSE_STORM_SEED", 1);
     // Only the thread that mounts the disk, and threads that it starts, see the disk.

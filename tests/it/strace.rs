@@ -1,8 +1,8 @@
-//! Records the system calls of a command, kills the command at a call, or lets a call fail.
+//! Records the system calls of a command, kills the command at a call, or makes a call fail.
 //!
 //! strace runs without `-f`: it sees neither the turn that a command starts nor the command's
-//! threads. These threads only sync, which matters for a power cut alone, so recordings for power
-//! cuts follow the threads.
+//! threads. These threads only sync files, which matters only for a power cut, so recordings for
+//! power cuts follow the threads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -10,8 +10,8 @@ use std::fs;
 
 use crate::harness::{Ran, Sandbox, dormouse};
 
-/// Calls that change files or processes, or that follow such a change: the end of the turn, or of
-/// the command.
+/// System calls to record: those that change files or processes, that wait for the turn, or that
+/// exit.
 const TRACED: &str = "openat,openat2,open,creat,write,pwrite64,writev,rename,renameat,renameat2,link,linkat,\
     symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,mknodat,fsync,fdatasync,syncfs,fallocate,ftruncate,truncate,flock,\
     chmod,fchmod,fchmodat,copy_file_range,sendfile,lseek,clone,clone3,fork,vfork,wait4,waitid,poll,\
@@ -20,15 +20,15 @@ const TRACED: &str = "openat,openat2,open,creat,write,pwrite64,writev,rename,ren
 /// Recorded calls that change nothing, so that no test interrupts them.
 const HARMLESS: &[&str] = &["lseek"];
 
-/// System call of a recording.
+/// System call in a recording.
 #[derive(Debug, Clone)]
 pub struct Call {
     pub name: String,
-    /// Number among the calls of this name, from 1.
+    /// Number of the call among those of the same name, from 1.
     pub nth: usize,
     /// Arguments and result as strace prints them, with absolute paths.
     pub rest: String,
-    /// Time of the beginning of the call, in seconds since 1970.
+    /// Time at which the call began, in seconds since 1970.
     pub at: f64,
 }
 
@@ -45,7 +45,7 @@ impl Call {
         }
     }
 
-    /// True if a kill at this call can differ from a kill at the call before.
+    /// True if a kill at this call can differ in effect from a kill at the call before.
     fn is_write_side(&self) -> bool {
         match self.act() {
             "open" => ["O_CREAT", "O_WRONLY", "O_RDWR"].iter().any(|flag| self.rest.contains(flag)),
@@ -56,7 +56,7 @@ impl Call {
         }
     }
 
-    /// True if the call appends a line to a journal, or marks one.
+    /// True if the call appends a line to a journal, or marks a line as applied.
     pub fn is_about_journal(&self) -> bool {
         self.act() == "pwrite64" && self.rest.contains("/journal.jsonl")
     }
@@ -79,28 +79,28 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Returns the calls to interrupt: those that change files or processes, and their neighbours.
+    /// Returns the calls to interrupt: those whose interruption can make a difference.
     pub fn points(&self) -> Vec<Call> {
-        // Before `main` the runtime polls the standard streams, and nothing can be lost.
+        // Before `main` the runtime polls the standard streams, when nothing can be lost yet.
         let is_own = |call: &Call| call.is_write_side() && call.name != "poll";
         let first = self.calls.iter().position(is_own).unwrap_or(0);
         self.calls[first..].iter().filter(|call| call.is_write_side()).cloned().collect()
     }
 }
 
-/// Fault that is injected at a call.
+/// Fault that strace injects at a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Harm {
-    /// SIGKILL before the call: it has no effect.
+    /// SIGKILL before the system call, which has no effect.
     Kill,
-    /// The call fails with this error, and has no effect.
+    /// The system call fails with this error, and has no effect.
     Error(&'static str),
-    /// The call and all later calls of its name fail with this error.
+    /// The system call and all later calls of the same name fail with this error.
     ErrorsFrom(&'static str),
 }
 
 impl Harm {
-    /// Returns the option `inject=…` of strace.
+    /// Returns the option of strace that injects this fault at the given call.
     pub fn option(self, call: &Call) -> String {
         let Call { name, nth, .. } = call;
         match self {
@@ -114,8 +114,8 @@ impl Harm {
 /// Result of a command with an injected fault.
 pub struct Harmed {
     pub ran: Ran,
-    /// Calls with the fault, as strace prints them. Runs differ in what they read, so these need
-    /// not include the requested call.
+    /// System calls that got the fault, as strace prints them. strace counts calls by name, and
+    /// runs differ in what they read, so it may hit another call than the recorded one.
     pub hit: Vec<String>,
 }
 
@@ -133,12 +133,12 @@ fn traced(sandbox: &Sandbox, args: &[&str], stdin: &str, options: &[&str]) -> (R
     (ran, text)
 }
 
-/// Runs a command and records its calls.
+/// Runs a command and records its system calls.
 pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
     record_inside(sandbox, &[], args, stdin)
 }
 
-/// Like [`record`], with these variables (`NAME=VALUE`), as in a turn.
+/// Runs a command with `variables` (`NAME=VALUE`), as in a turn, and records its system calls.
 pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str) -> Recording {
     let trace = format!("trace={TRACED}");
     let mut options = vec!["-ttt", "-y", "-s", "300", "-e", &trace];
@@ -159,7 +159,7 @@ pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], std
     Recording { calls }
 }
 
-/// Makes each relative path absolute: strace prints the directory beside the descriptor.
+/// Makes each relative path absolute, with the directory that strace prints after the descriptor.
 fn with_whole_paths(rest: &str) -> String {
     let mut whole = String::new();
     let mut left = rest;
@@ -177,14 +177,14 @@ fn with_whole_paths(rest: &str) -> String {
     whole + left
 }
 
-/// Counts the system calls of a command that must succeed. Leaves out those that differ from run to
-/// run: calls for memory, time and processes, and those that wait for the turn.
+/// Counts the system calls of a command that must succeed. Leaves out calls that differ from run to
+/// run: those for memory, time and processes, and those that wait for the turn.
 pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
     const OTHERS: &str = "trace=!brk,mmap,munmap,mremap,mprotect,madvise,futex,clock_gettime,clock_nanosleep,\
         poll,ppoll,wait4,waitid,rt_sigreturn,sched_yield";
     let (ran, text) = traced(sandbox, args, "", &["-y", "-e", OTHERS]);
     assert_eq!(ran.code(), 0, "{args:?}: {ran}");
-    // A tick reads `state.json` while its turn runs, and its own threads in `/proc` later.
+    // A tick polls `state.json` while its turn runs, and then its own threads in `/proc`.
     let differs = |line: &str| line.contains("/proc/") || line.contains("/state.json");
     let mut calls = BTreeMap::new();
     for line in text.lines().filter(|line| !differs(line)) {
@@ -195,21 +195,21 @@ pub fn calls(sandbox: &Sandbox, args: &[&str]) -> BTreeMap<String, usize> {
     calls
 }
 
-/// Counts the calls of this name in a command that must fail because of damage.
+/// Counts the calls of the given name in a command that must fail because of damaged files.
 pub fn tried(sandbox: &Sandbox, args: &[&str], call: &str) -> usize {
     let (ran, text) = traced(sandbox, args, "", &["-e", &format!("trace={call}")]);
     assert_eq!(ran.code(), 6, "{args:?}: {ran}");
     text.lines().filter(|line| line.contains(&format!("{call}("))).count()
 }
 
-/// Returns the calls on file names of a command and its children, one per line, failed ones too.
+/// Returns all system calls on file names, including failed ones, of a command and its children.
 pub fn named(sandbox: &Sandbox, args: &[&str]) -> String {
     let (ran, text) = traced(sandbox, args, "", &["-f", "-e", "trace=%file"]);
     assert_eq!(ran.code(), 0, "{args:?}: {ran}");
     text
 }
 
-/// Records all calls on files, with whole contents in hexadecimal, for a model of the disk.
+/// Records all calls on files, with complete contents in hexadecimal, for a model of the disk.
 ///
 /// `harm`: fault to inject.
 pub fn record_files(
@@ -254,12 +254,12 @@ fn of_one_process(text: &str) -> String {
     calls
 }
 
-/// Runs a command and injects a fault at one call.
+/// Runs a command and injects a fault at one system call.
 pub fn harm(sandbox: &Sandbox, args: &[&str], stdin: &str, call: &Call, harm: Harm) -> Harmed {
     harm_inside(sandbox, &[], args, stdin, call, harm)
 }
 
-/// Like [`harm`], with these variables (`NAME=VALUE`), as in a turn.
+/// Runs a command with `variables` (`NAME=VALUE`), as in a turn, and a fault at one system call.
 pub fn harm_inside(
     sandbox: &Sandbox,
     variables: &[String],

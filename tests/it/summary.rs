@@ -1,4 +1,4 @@
-//! Tests the output of `get` and `list`: documented fields, and arrivals before their admission.
+//! Tests the output of `get` and `list`: documented fields, and inbox files before any step.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn set(words: &str) -> BTreeSet<String> {
     words.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Documented fields of a summary. [`PARTS`] has those of the objects in it.
+/// Documented fields of the output. [`PARTS`] has the fields of the objects in it.
 const SUMMARY: &str = "agent identity description status execution posture reason run_id message_id work_item_id \
     task_id wait_id lifecycle queue attention current_run \
     last_turn closure last_closure continuation work active_waits active_tasks active_children active_timers \
@@ -40,7 +40,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     let sandbox = Sandbox::new();
     edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n[profiles.p]\n"));
     add(&sandbox, "boss", "true");
-    // Together the following agents show every field.
+    // The following agents together have a value for every documented field.
     let turn =
         r#"echo '{"usage":{"model":"m","cost_usd":0.1}}' > "$DORMOUSE_OUTCOME"; test -e good || exit 1"#;
     let flags = ["--parent", "boss", "--profile", "p", "--description", "tests", "--shell", turn];
@@ -65,7 +65,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
             found.extend(keys(&summary[*part]));
         }
     };
-    // `bob` shows a running turn from inside and then a held run, and `cyd` a dead letter.
+    // `bob` prints the fields of a running turn, then defers the run; `cyd` gets a dead letter.
     let own = own_name();
     for (name, script) in [
         ("bob", format!("{own} --json get bob > \"$HOME/inside\"; exit 75")),
@@ -103,7 +103,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
     for (found, (part, documented)) in parts.iter().zip(PARTS) {
         assert_eq!(*found, set(documented), "{part}");
     }
-    // Lists and runs have further documented fields.
+    // The lists above lack the fields of runs and of list entries, so these are checked here.
     assert!(
         keys(&inside["current_run"]).is_superset(&set("run_id message_id attempt claimed_at cwd workspace"))
     );
@@ -165,7 +165,7 @@ fn money_is_shown_as_people_write_it() {
         step_on(&sandbox, "x");
     }
     assert_eq!(field(&sandbox, "counters.cost_usd"), "0.0567");
-    // A record of an older version has accumulated rounding errors.
+    // A record of an older version has accumulated rounding errors, which `get` must not show.
     edit_state(&sandbox, |state| state["counters"]["cost_usd"] = json!(0.056699999999999987));
     assert_eq!(field(&sandbox, "counters.cost_usd"), "0.0567");
 }
@@ -196,7 +196,7 @@ fn a_dropped_file_is_seen_before_a_step_and_after_it_was_rejected() {
         findings.contains("\"rejected_files\"") && findings.contains("1 file could not be admitted"),
         "{findings}"
     );
-    // A person deletes the rejected files.
+    // A person deletes the rejected files, so the count of rejected files returns to 0.
     fs::remove_dir_all(inbox.join("rejected")).unwrap();
     assert_eq!(sandbox.json(["get", "ada"])["queue"]["rejected"], 0);
 }
@@ -207,7 +207,7 @@ fn a_dropped_file_keeps_a_delegation_open() {
     let task = sandbox.run(["task", "start", "-a", "ada", "--delegate", "kid", "work"]);
     let inbox = sandbox.agent("kid").join("inbox");
     fs::write(inbox.join("more.json"), r#"{"text":"and this"}"#).unwrap();
-    // A file is dropped during the first turn, so the child still has a message to process.
+    // The child's turn drops a file into its own inbox, so a message remains after the first turn.
     let policy = sandbox.agent("kid").join("agent.toml");
     let text = fs::read_to_string(&policy).unwrap();
     let again = format!(

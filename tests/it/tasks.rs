@@ -316,7 +316,7 @@ fn what_a_task_enqueues_comes_from_its_agent_and_one_hop_further() {
     let message = &queue(&sandbox)[0];
     assert_includes(message, json!({ "kind": "internal_followup", "origin.id": "ada" }));
     assert_eq!((message["hops"].as_i64(), message["causation_id"].as_str()), (Some(1), Some(&*id)));
-    // After the end of the task a command can't speak for it.
+    // After the end of a task, no command may send a message in its name.
     let ran = sandbox
         .cmd(["--json", "enqueue", "ada", "late"])
         .env("DORMOUSE_AGENT", "ada")

@@ -12,13 +12,13 @@ use crate::setup::{
     step, step_on, take_noted, wait_for,
 };
 
-/// Hook that notes its name, and the execution state and status of the agent.
+/// Hook that records its name, and the execution state and status of the agent.
 const NOTE: &str =
     r#"echo "$DORMOUSE_HOOK $($D get ada execution.state) $($D get ada status)" >> "$HOME/noted""#;
-/// Hook that notes both states of its transition.
+/// Hook that records both states of its transition.
 const EDGE: &str = r#"sed 's/.*"from":"\([^"]*\)","to":"\([^"]*\)".*/\1 \2/' >> "$HOME/noted""#;
 
-/// Returns the transitions in the ledger, from the event of this number on.
+/// Returns the recorded state transitions of `ada`, without the first `from` ones.
 fn edges(sandbox: &Sandbox, from: usize) -> Vec<String> {
     let events = sandbox.json_lines(["events", "ada", "--kind", "state_transition"]);
     let word = |event: &Value, field: &str| event["data"][field].as_str().unwrap().to_owned();
@@ -75,7 +75,7 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
     is_sound(&sandbox);
 }
 
-/// Claims a message without its workspace: `on-scheduled` runs only when the workspace exists.
+/// Claims a message without its workspace: `on-scheduled` runs only once the workspace exists.
 #[test]
 fn a_turn_that_lacked_something_is_scheduled_when_it_is_there() {
     let sandbox = started("true");
@@ -182,7 +182,7 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
         assert_eq!(decision(&step(&sandbox)), "noop (turn_in_progress)");
         is_sound(&sandbox);
         act(&sandbox, tick);
-        // Later steps process the message, whichever process has settled the run.
+        // Later steps process the message, whichever process has ended the run.
         fs::write(sandbox.home().join("go"), "").unwrap();
         for _ in 0..4 {
             sandbox.pass(3600);
@@ -233,7 +233,7 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
     sandbox.run(["tick", "ada"]);
     assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
     assert_eq!(pending(&sandbox), 0);
-    // A transition whose hook has ended is not reported again.
+    // A transition whose hook has ended is not reported again by the next tick.
     sandbox.pass(60);
     let before = edges(&sandbox, 0).len();
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -287,7 +287,7 @@ fn a_hook_that_is_installed_later_hears_nothing_of_what_was_before() {
     let before = edges(&sandbox, 0).len();
     sandbox.run(["tick", "ada", "--until-idle"]);
     assert_eq!(take_noted(&sandbox), edges(&sandbox, before));
-    // A hook that was removed meanwhile gets no old transitions, either.
+    // A hook that was removed and installed again gets no transitions from the time between.
     fs::remove_file(path).unwrap();
     say(&sandbox, "hello");
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -304,7 +304,7 @@ fn two_processes_that_tell_at_once_tell_each_transition_once() {
     let before = edges(&sandbox, 0).len();
     let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
     let stop = Beside::start(sandbox.cmd(["stop", "ada"]));
-    // Other steps find pending transitions, and leave them to these two processes.
+    // Further ticks must not call the hook again for transitions of the `tick` or `stop` above.
     for _ in 0..10 {
         sandbox.cmd(["tick", "ada"]).output();
     }
@@ -389,7 +389,7 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
         }
         let mut told = take_noted(&sandbox);
         let all = edges(&sandbox, before);
-        // A transition that was reported twice in a row counts once.
+        // A kill can repeat the last call of a hook, so duplicates in a row are removed.
         told.dedup();
         let mut at = 0;
         for edge in &all {

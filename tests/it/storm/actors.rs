@@ -1,4 +1,4 @@
-//! Actors of a storm: each repeats acts that are drawn from a seed of its own.
+//! Threads (actors) of the stress test: each repeats actions that it draws from its own seed.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -14,7 +14,7 @@ use super::history::{Ended, Handicap, Luck, What};
 use super::world::{AGENTS, TRAVELLER, World, pause};
 use crate::setup;
 
-/// Thread that disturbs or uses the agents.
+/// Thread that uses or disturbs the agents.
 pub struct Actor<'w> {
     world: &'w World,
     name: String,
@@ -22,15 +22,14 @@ pub struct Actor<'w> {
     number: u64,
 }
 
-/// Maximum number of waiting messages of an agent before producers pause, so that the storm can
-/// end.
+/// Maximum number of pending messages of an agent before producers pause, so that the stress test
+/// can end.
 const BACKLOG: usize = 40;
 
-/// Clock errors in seconds. They are shorter than the retention of dedupe keys, and stay within a
-/// month.
+/// Clock errors in seconds. They are shorter than the retention of dedupe keys.
 const CLOCKS: [i64; 6] = [-7200, -600, -5, 5, 600, 7200];
 
-/// Texts of messages, which `turn.sh` carries out.
+/// Texts of messages. The first words tell `turn.sh`, which the turns run, what to do.
 const TASKS: [&str; 20] = [
     "quick", "quick", "quick", "quick", "slow", "fail", "flaky", "flaky", "later", "yield", "yield",
     "send bob", "send ada", "send dan", "self", "task", "work", "timer", "wait", "leave",
@@ -45,13 +44,13 @@ impl<'w> Actor<'w> {
         self.luck.of(&AGENTS)
     }
 
-    /// Returns a text for an agent, different each time.
+    /// Returns a text for a message, different each time.
     fn text(&mut self) -> String {
         self.number += 1;
         format!("{} {} {}", self.luck.of(&TASKS), self.name, self.number)
     }
 
-    /// Returns the handicap of a command; most commands have none.
+    /// Returns the handicap of a command (a wrong clock or few resources); most commands have none.
     fn handicap(&mut self) -> Handicap {
         match self.luck.below(30) {
             0 => Handicap { files: Some(6 + self.luck.below(30) as u32), ..Handicap::default() },
@@ -74,7 +73,7 @@ impl<'w> Actor<'w> {
         self.world.call(&self.name, &place, words, handicap, stdin)
     }
 
-    /// Returns the directory of a command. Over a database, either machine may run it.
+    /// Returns the directory for a command. With a database, each of two directories is a machine.
     fn place(&mut self) -> PathBuf {
         let is_other = self.world.base.is_some() && self.luck.one_in(2);
         if is_other { self.world.clone() } else { self.world.project() }
@@ -84,7 +83,7 @@ impl<'w> Actor<'w> {
         self.world.waiting(&self.world.project(), agent)
     }
 
-    /// Sends messages to agents, in every way.
+    /// Sends messages and wake hints to agents, by commands with all kinds of options.
     pub fn produce(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -145,8 +144,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Drops files into inboxes: messages, files that are no messages, and messages of other
-    /// agents.
+    /// Drops files into inboxes: messages, files that are no messages, and copies of messages of
+    /// other agents.
     pub fn drop_files(mut self) {
         while !self.world.is_over() {
             let room = self.world.room.read().unwrap();
@@ -172,7 +171,7 @@ impl<'w> Actor<'w> {
             5 => std::os::unix::fs::symlink("/dev/zero", &aside).unwrap(),
             // A large file is rare, because every clone that git makes takes the same space.
             6 if self.luck.one_in(10) => fs::File::create(&aside).unwrap().set_len(20 << 20).unwrap(),
-            // A message of another agent.
+            // A step must reject the copy of another agent's message.
             7 => {
                 let Some((found, bytes)) = self.look_at_message(agent) else { return };
                 fs::write(&aside, bytes).unwrap();
@@ -189,7 +188,7 @@ impl<'w> Actor<'w> {
         self.world.history.note(What::Dropped { agent: agent.to_owned(), name, text });
     }
 
-    /// Returns a message in the inbox of another agent, with its file name.
+    /// Returns the file name and content of a message in the inbox of an agent other than `than`.
     fn look_at_message(&mut self, than: &str) -> Option<(String, Vec<u8>)> {
         let other = self.agent();
         let inbox = self.world.store().join("agents").join(other).join("inbox");
@@ -199,7 +198,7 @@ impl<'w> Actor<'w> {
         (other != than && bytes.ends_with(b"}\n")).then_some((name, bytes))
     }
 
-    /// Runs steps.
+    /// Runs steps of agents.
     pub fn tick(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -212,7 +211,7 @@ impl<'w> Actor<'w> {
                 5 => vec!["tick", "--all", "--commit"],
                 _ => vec!["tick", agent, "--until-idle", "--max-steps", "20"],
             };
-            // `--commit` is refused over a database.
+            // `--commit` is refused if a database has the records.
             words.retain(|word| self.world.base.is_none() || *word != "--commit");
             self.call(&words);
         }
@@ -236,7 +235,7 @@ impl<'w> Actor<'w> {
             }
             let ms = self.luck.below(300);
             pause(self.world, ms);
-            // This actor starts stopped agents again, so that they continue.
+            // If stopped and suspended agents did not continue, the work would come to an end.
             self.call(&["start", "--all"]);
             self.call(&["resume", "--all"]);
             let ms = self.luck.below(700);
@@ -244,7 +243,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Preempts turns.
+    /// Preempts turns, by `preempt` and by messages with the priority `interject`.
     pub fn preempt(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -270,7 +269,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Makes tasks, delegations, timers, waits and work items, and decides about dead letters.
+    /// Makes tasks, delegations, timers, waits and work items, and requeues or drops dead letters.
     pub fn plan(mut self) {
         let mut made: VecDeque<(&str, String)> = VecDeque::new();
         while !self.world.is_over() {
@@ -291,8 +290,8 @@ impl<'w> Actor<'w> {
                 9 => ("rejected", &["queue", "rejected", "-a", agent, "--json"]),
                 _ => ("dead", &["queue", "dead", "-a", agent]),
             };
-            // These commands run with a correct clock, because their times would otherwise be hours
-            // off.
+            // Commands for timers, waits and tasks run with a correct clock, because a wrong one
+            // would shift their times by hours.
             let handicap = Handicap { clock: 0, ..self.handicap() };
             let (_, said) = self.call_with(words, &handicap, "");
             match kind {
@@ -319,7 +318,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Requeues or drops the first dead letter of a list.
+    /// Requeues or drops the first dead letter in the output of `queue dead`.
     fn decide_about(&mut self, dead: &str) {
         if let Some(id) = dead.split_whitespace().find(|word| word.starts_with("msg_")) {
             let act = self.luck.of(&["requeue", "requeue", "drop"]);
@@ -327,7 +326,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Runs reading commands, which must always succeed.
+    /// Runs commands that only read, and must always succeed.
     pub fn read(mut self) {
         while !self.world.is_over() {
             let agent = self.agent();
@@ -348,7 +347,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Sends messages through triggers, and rotates their secrets.
+    /// Sends messages through triggers, and rotates the secrets of these triggers.
     pub fn call_in(mut self) {
         let mut held: Vec<(&str, String, String)> = Vec::new();
         while !self.world.is_over() {
@@ -392,8 +391,7 @@ impl<'w> Actor<'w> {
                     ];
                     let most = if luck < 4 { words.len() } else { words.len() - 2 };
                     let (ended, _) = self.call(&words[..most]);
-                    // A killed rotation may have been committed, so that this secret is no longer
-                    // valid.
+                    // A killed rotation may have been committed, which makes this secret invalid.
                     if matches!(ended, Ended::Status(4)) {
                         held.swap_remove(at);
                     }
@@ -404,7 +402,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Exports agents in every state, and imports the copies into another state directory.
+    /// Exports agents in any state, and imports the copies into another state directory.
     pub fn copy(mut self) {
         let away = self.world.away();
         while !self.world.is_over() {
@@ -423,7 +421,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Copies the whole state directory while turns run, and ends the runs of the copy in every
+    /// Copies the whole state directory while turns run, and ends the runs in the copy in every
     /// way. A process that represents a turn of the original must survive.
     pub fn copy_whole(mut self) {
         let copy = self.world.root().join("whole");
@@ -431,7 +429,7 @@ impl<'w> Actor<'w> {
             let _ = fs::remove_dir_all(&copy);
             fs::create_dir(&copy).unwrap();
             let room = self.world.room.read().unwrap();
-            // Files that change during the copy may be missing or torn in the copy.
+            // Files that change meanwhile may be torn or missing, so `cp` may fail.
             let _ = Command::new("cp").arg("-a").arg(self.world.store()).arg(&copy).output().unwrap();
             drop(room);
             AGENTS.iter().for_each(|agent| self.end_in_copy(&copy, agent));
@@ -445,8 +443,8 @@ impl<'w> Actor<'w> {
         let Ok(text) = fs::read_to_string(dir.join("state.json")) else { return };
         let Ok(state) = serde_json::from_str::<Value>(&text) else { return };
         let Some(run) = state["current_run"]["run_id"].as_str() else { return };
-        // The run gets another id in the copy, so that only commands in the copy can mean this
-        // process.
+        // The bystander process gets the new id of the run, so that only commands in the copy can
+        // take it for a process of that run.
         self.number += 1;
         let fresh = format!("{}{:012x}", &run[..run.len() - 12], self.number);
         fs::write(dir.join("state.json"), text.replace(run, &fresh)).unwrap();
@@ -480,16 +478,16 @@ impl<'w> Actor<'w> {
         let _ = bystander.wait();
     }
 
-    /// Moves an agent between two stores until the storm is over and the agent is back.
+    /// Moves an agent between two stores, until the stress test is over and it is in the first.
     pub fn move_about(mut self) {
         let places = [(self.world.east(), "the east"), (self.world.west(), "the west")];
         let mut at = 0;
         while !self.world.is_over() || at != 0 {
             let ((from, _), (to, name)) = (&places[at], &places[1 - at]);
             let file = self.world.out("moved.tar").display().to_string();
-            // After a kill, the same command continues the move.
+            // After a kill, a repetition of the same command continues the move.
             self.insist(from, &["export", TRAVELLER, "--move", name, "-o", &file], &[0]);
-            // The agent is there already if the former import was killed after its commit.
+            // The agent has arrived already if the former import was killed after its commit.
             self.insist(to, &["import", &file], &[0, 4]);
             at = 1 - at;
             let ms = 100 + self.luck.below(900);
@@ -497,7 +495,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Repeats a command until it ends with one of these exit statuses.
+    /// Repeats a command until it ends with one of the given exit statuses.
     fn insist(&mut self, place: &Path, words: &[&str], statuses: &[i32]) {
         let until = Instant::now() + Duration::from_secs(120);
         loop {
@@ -507,7 +505,7 @@ impl<'w> Actor<'w> {
                 return;
             }
             assert!(Instant::now() < until, "{words:?} never gets through: {ended:?}: {said}");
-            // The tickers have ended with the storm, possibly during a turn, so this actor ticks.
+            // At the end no other thread ticks, so this thread completes an interrupted turn.
             if self.world.is_over() {
                 let words = ["tick", "--all", "--until-idle"];
                 self.world.call(&self.name, place, &words, &Handicap::default(), "");
@@ -516,8 +514,8 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Sends messages to the moved agent in both stores; the message arrives only where the agent
-    /// is.
+    /// Sends messages to the moved agent in both stores; they arrive only in the store that has the
+    /// agent.
     pub fn call_after(mut self) {
         let places = [self.world.east(), self.world.west()];
         let secret = self.world.out("secret").display().to_string();
@@ -559,7 +557,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Runs steps in both stores.
+    /// Runs steps in both stores of the moved agent.
     pub fn tick_after(mut self) {
         let places = [self.world.east(), self.world.west()];
         while !self.world.is_over() {
@@ -571,7 +569,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Runs `sync` in the two clones, over their remote.
+    /// Runs `sync` in the two clones, which exchange changes over their git remote.
     pub fn exchange(mut self) {
         while !self.world.is_over() {
             let place = if self.luck.one_in(2) { self.world.clone() } else { self.world.project() };
@@ -582,7 +580,7 @@ impl<'w> Actor<'w> {
         }
     }
 
-    /// Merges the two clones, in both directions.
+    /// Merges the changes of the two clones, in both directions.
     pub fn merge(mut self) {
         while !self.world.is_over() {
             let room = self.world.room.read().unwrap();
@@ -595,7 +593,7 @@ impl<'w> Actor<'w> {
     }
 }
 
-/// Merges the changes of both clones. The merge happens in the clone that is not ticked; in the
+/// Merges the changes of both clones. The merge happens in the clone that no process ticks; in the
 /// other clone git only fast-forwards, because a failed merge would reset files that a step is
 /// writing. Returns `false` if another git process prevented the merge.
 pub fn merge_both_ways(world: &World) -> bool {
@@ -607,8 +605,8 @@ pub fn merge_both_ways(world: &World) -> bool {
     }
     let merged = record(world, &clone)
         .and_then(|()| between_steps(world, || record(world, &project)))
-        // For git, a message that is deleted on both sides and a similar new message on one side
-        // are a rename and a conflict.
+        // With rename detection, git finds a conflict if both sides have deleted a message, and one
+        // side has a similar new message.
         .and_then(|()| {
             pull(
                 world,
@@ -625,8 +623,8 @@ pub fn merge_both_ways(world: &World) -> bool {
     merged.is_ok()
 }
 
-/// Keeps every `sync` out of a clone. Git would take the files that a killed `sync` has applied for
-/// changes of the clone, so this returns `None` until another `sync` has finished them.
+/// Locks `sync` out of a clone. Returns `None` if a killed `sync` has applied files that no later
+/// `sync` has completed, because git would take these for changes of the clone.
 fn after_sync(world: &World, clone: &Path) -> Option<fs::File> {
     let lock = fs::File::create(clone.join(".git/dormouse.lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
@@ -655,7 +653,7 @@ fn git(world: &World, place: &Path, words: &[&str]) -> Said {
         let (succeeded, said) = world.aside("git", place, words);
         match succeeded {
             true => return Ok(()),
-            // `tick --commit` holds the lock of the index.
+            // `tick --commit` locks the index for a moment.
             false if said.contains("index.lock") => pause(world, 20),
             false => return Err(format!("{words:?}: {said}")),
         }
@@ -674,7 +672,7 @@ fn pull(world: &World, into: &Path, from: &Path, merge: &[&str]) -> Said {
     git(world, into, merge)
 }
 
-/// Removes the locks that a killed git has left, also of `tick --commit`.
+/// Removes the lock files that a killed git, also one of `tick --commit`, has left in a clone.
 fn unlock(world: &World, place: &Path) {
     let git = place.join(".git");
     for lock in ["index.lock", "HEAD.lock", "refs/heads/main.lock"] {

@@ -1,5 +1,5 @@
-//! Database of a storm: a server of its own, which the storm kills, and readers of its records that
-//! do not use the code of the program.
+//! Database of the stress test: a server that the test kills, and readers of its records that do
+//! not use the code of the program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,19 +13,19 @@ use super::world::{World, pause};
 use crate::checker::{self, Found};
 use crate::server::Server;
 
-/// Schema of most agents.
+/// Database schema of all agents but the moved one.
 pub const STORM: &str = "storm";
 
-/// Schema of the west store of the moved agent. The east store is a directory.
+/// Database schema of one store of the moved agent. Its other store is a directory.
 pub const WEST: &str = "west";
 
-/// Pattern of the texts of producers, whose messages `mole` deletes.
+/// SQL pattern for the texts of messages that [`Base::mole`] deletes: those of producer threads.
 const PREY: &str = "% producer-";
 
-/// Server with a schema for most agents, and a schema for the moved agent.
+/// Database server with a schema for most agents, and a schema for the moved agent.
 pub struct Base {
     server: Server,
-    /// Recent number of waiting messages, by schema and agent.
+    /// Recent number of pending messages, by schema and agent.
     waiting: Mutex<BTreeMap<(String, String), usize>>,
 }
 
@@ -38,7 +38,7 @@ impl Base {
         self.server.url(schema)
     }
 
-    /// Returns the columns of each row; `None` while the server is down.
+    /// Returns the columns of each row of a query; `None` while the server is down.
     fn rows(&self, sql: &str) -> Option<Vec<Vec<String>>> {
         let rows = self.server.try_sql(sql).ok()?;
         Some(rows.iter().map(|row| row.split('|').map(str::to_owned).collect()).collect())
@@ -54,7 +54,7 @@ impl Base {
         self.waiting.lock().unwrap().get(&key).copied().unwrap_or(0)
     }
 
-    /// Returns the id of a trigger of an agent.
+    /// Returns the greatest id of the triggers of an agent; `None` without a trigger.
     pub fn trigger(&self, schema: &str, agent: &str) -> Option<String> {
         let of_agent = format!(
             "SELECT r.id FROM {schema}.record r JOIN {schema}.agent a ON a.id = r.agent_id \
@@ -63,7 +63,7 @@ impl Base {
         self.rows(&of_agent)?.pop().map(|mut row| row.remove(0))
     }
 
-    /// Counts the waiting messages repeatedly.
+    /// Updates the numbers of pending messages until the stress test is over.
     pub fn count(&self, world: &World) {
         while !world.is_over() {
             let of = |schema| {
@@ -83,8 +83,8 @@ impl Base {
         }
     }
 
-    /// Reads the records of an agent. They are written as files in the form of a state directory,
-    /// and read there.
+    /// Reads the records of an agent: writes them as files, like those of a state directory, below
+    /// `aside`, and reads these files.
     pub fn look(&self, schema: &str, agent: &str, aside: &Path) -> Found {
         let dir = aside.join(schema).join(agent);
         let _ = fs::remove_dir_all(&dir);
@@ -153,7 +153,7 @@ impl Base {
         }
     }
 
-    /// Deletes messages from the database without a trace, so that the oracle has to miss them.
+    /// Deletes messages from the database without an event. The test oracle must report the loss.
     pub fn mole(&self, world: &World) {
         let one = format!(
             "DELETE FROM {STORM}.inbox WHERE id IN (SELECT id FROM {STORM}.inbox \

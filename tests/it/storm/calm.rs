@@ -1,4 +1,4 @@
-//! End of a storm: completes all remaining work, and collects the evidence for the oracle.
+//! End of the stress test: completes all work, and collects evidence for the test oracle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ use crate::setup::{self, aged_rooms, notes};
 /// Maximum number of rounds in which all agents are ticked until they are idle.
 const ROUNDS: usize = 100;
 
-/// Ends the storm: afterwards no message waits, and every agent has got a probe message.
+/// Completes all work of the stress test, and lets each agent process one more message as a probe.
 pub fn calm(world: &World) {
     world.history.note(What::Calm);
     let merged = world.base.is_some() || (0..30).any(|_| can_merge(world) || wait(500));
@@ -32,8 +32,8 @@ pub fn calm(world: &World) {
             call(world, &["timer", "cancel", timer["id"].as_str().unwrap()]);
         }
     }
-    // The next `create` removes the files of creations that were killed; over a database only after
-    // a day.
+    // With a database, the next `create` removes remains of killed creations only after a day, so
+    // they are made older.
     for place in [world.project(), world.east(), world.west()] {
         aged_rooms(&place.join(".dormouse/agents"));
     }
@@ -50,8 +50,8 @@ pub fn calm(world: &World) {
     let _ = (0..100).any(|_| world.processes().is_empty() || wait(100));
 }
 
-/// Finishes a killed `sync` in both clones, and merges them. Dropped files that a `sync` refuses
-/// are quarantined first, in the clone that ticks.
+/// Quarantines malformed inbox files, which `sync` refuses, completes a killed `sync`, and merges
+/// the two clones. Returns `false` if the merge must be repeated.
 fn can_merge(world: &World) -> bool {
     let ours = |place: &Path, words: &[&str]| {
         world.aside(crate::harness::dormouse().to_str().unwrap(), place, words);
@@ -61,7 +61,7 @@ fn can_merge(world: &World) -> bool {
     merge_both_ways(world)
 }
 
-/// Completes the work of the moved agent, which is back in the east store.
+/// Completes the work of the moved agent, which is back in its first store.
 fn calm_traveller(world: &World) {
     let call = |place: &Path, words: &[&str]| world.call("calm", place, words, &Handicap::default(), "");
     let east = world.east();
@@ -78,7 +78,7 @@ fn calm_traveller(world: &World) {
     let (_, said) = call(&east, &["enqueue", TRAVELLER, "quick sign of life"]);
     world.history.note(What::Probe { agent: TRAVELLER.to_owned(), id: said.trim().to_owned() });
     settle();
-    // In the west store the agent has no steps left.
+    // In the store that the moved agent has left, a tick must find no work of this agent.
     call(&world.west(), &["tick", "--all", "--until-idle"]);
     for place in [east, world.west()] {
         call(&place, &["doctor", "--repair"]);
@@ -94,7 +94,7 @@ fn call(world: &World, words: &[&str]) -> (Ended, String) {
     world.call("calm", &world.project(), words, &Handicap::default(), "")
 }
 
-/// Ticks all agents until they are idle, at most `ROUNDS` times.
+/// Ticks all agents until they are idle, in at most [`ROUNDS`] rounds.
 fn settle(world: &World) {
     for _ in 0..ROUNDS {
         call(world, &["start", "--all"]);
@@ -106,8 +106,8 @@ fn settle(world: &World) {
             return;
         }
         if world.base.is_some() {
-            // Each machine takes its own interrupted runs over at once if it ticks the agent by
-            // name; with `--all` the agent is due only later.
+            // A machine recovers its own interrupted run at once only if a tick names the agent;
+            // `tick --all` waits until a step is due.
             for agent in &busy {
                 for place in [world.project(), world.clone()] {
                     world.call("calm", &place, &["tick", agent, "--until-idle"], &Handicap::default(), "");
@@ -126,7 +126,7 @@ fn is_at_rest(world: &World, place: &Path, agent: &str) -> bool {
     found.queued.is_empty() && found.put_off.is_empty() && found.hints.is_empty() && !is_busy && !has_tasks
 }
 
-/// Collects the evidence for the oracle.
+/// Collects the evidence for the test oracle.
 pub fn gather(world: &World) -> Evidence {
     let mut evidence = Evidence {
         history: world.history.events(),
@@ -190,7 +190,7 @@ fn records(dir: &Path, found: Found) -> Records {
     // `doctor --repair` may have quarantined a dropped file before a step rejected it.
     let quarantine = setup::names(&dir.join("quarantine"));
     rejected.extend(quarantine.iter().map(|name| name.strip_prefix("inbox__").unwrap_or(name).to_owned()));
-    // The second file of a name has a number at its end.
+    // A rejected file gets a number as its extension if its name was taken: removed here.
     let given = |name: String| match name.rsplit_once('.') {
         Some((given, number)) if number.parse::<u32>().is_ok() => given.to_owned(),
         _ => name,

@@ -1,4 +1,4 @@
-//! Tests of the oracle, which must object to each history with a fault.
+//! Tests of the test oracle, which must object to each event history with a fault.
 
 use super::history::{Ended, Event, Handicap, What};
 use super::oracle::{Ending, Evidence, Message, Records, Run, judge};
@@ -10,8 +10,8 @@ const PROBE: &str = "msg_00000000000070008000000000000003";
 /// Change that puts a fault into a correct history.
 type Harm = fn(&mut Evidence);
 
-/// Returns a correct history: two messages and a probe, each with a turn of its own; the first
-/// message took two attempts.
+/// Returns a correct history: two messages and a probe, which is a message that tests if the agent
+/// still works. Each has its own turn; the first message took two attempts.
 fn weathered() -> Evidence {
     let mut evidence = Evidence::default();
     said(&mut evidence, 0, ONE);
@@ -107,7 +107,7 @@ const HARMS: &[(&str, Harm)] = &[
     ("KiB of memory", |e| e.memory = 1 << 20),
     ("a gap in the ledger", |e| ada(e).complaints.push("a gap in the ledger".into())),
     ("Signal(11)", |e| called(e, 7, &["get", "ada"], Ended::Signal(11), "", "")),
-    // The signal hit another process.
+    // The recorded signal went to process 106, and does not explain the end of process 107.
     ("Signal(9)", |e| {
         note(e, What::Kill { pid: 106, signal: 9, name: "dormouse".into() });
         called(e, 7, &["get", "ada"], Ended::Signal(9), "", "");
@@ -131,7 +131,7 @@ fn the_oracle_objects_to_each_harm() {
     }
 }
 
-/// The oracle must not object to the disturbances that a storm makes on purpose.
+/// The test oracle must not object to the disturbances that a stress test makes on purpose.
 #[test]
 fn the_oracle_knows_what_weather_is() {
     let weathers: &[Harm] = &[
@@ -144,7 +144,7 @@ fn the_oracle_knows_what_weather_is() {
             called(e, 7, &["enqueue", "ada", "x"], Ended::Status(1), "", "no room");
             note(e, What::Disk { is_full: false });
         },
-        // The disk is full while the server is down, and the server is up again first.
+        // The periods overlap: the server is up again before the disk has space.
         |e| {
             note(e, What::Server { is_away: true });
             note(e, What::Disk { is_full: true });
@@ -155,7 +155,7 @@ fn the_oracle_knows_what_weather_is() {
             called(e, 8, &["tick", "ada"], Ended::Status(1), "", "nobody answers");
             note(e, What::Server { is_away: false });
         },
-        // A killed turn notes no end.
+        // A killed turn can't note its end, so the oracle must not demand that note.
         |e| {
             let line = e.turns.iter().position(|line| line.starts_with("end") && line.contains("run_1a"));
             e.turns.remove(line.unwrap());

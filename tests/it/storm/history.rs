@@ -1,4 +1,4 @@
-//! History of a storm for the oracle: one event on each line.
+//! Event history of the stress test, for the test oracle: one event on each line.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,14 +16,14 @@ use crate::setup::split_mix;
 pub enum Ended {
     Status(i32),
     Signal(i32),
-    /// The command did not end in time, and the storm killed it.
+    /// The command did not end in time, and the stress test killed it.
     Overlong,
 }
 
-/// Handicap of a command.
+/// Restrictions of a command: a wrong clock, or limits on open files and the sizes of files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handicap {
-    /// Error of its clock, in seconds.
+    /// Error of the command's clock, in seconds.
     pub clock: i64,
     /// Maximum number of open files.
     pub files: Option<u32>,
@@ -54,7 +54,7 @@ pub enum What {
         stdout: String,
         stderr: String,
     },
-    /// Signal to a process of the storm.
+    /// Signal to a process of the stress test.
     Kill {
         pid: i32,
         signal: i32,
@@ -68,7 +68,7 @@ pub enum What {
     Server {
         is_away: bool,
     },
-    /// File that an actor dropped into an inbox. `text` is its text, if the file is a message.
+    /// File that the stress test put into an inbox. `text`: text of the file, if it is a message.
     Dropped {
         agent: String,
         name: String,
@@ -95,13 +95,13 @@ pub enum What {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Time since the start of the storm, in milliseconds.
+    /// Time since the start of the stress test, in milliseconds.
     pub at: u64,
     #[serde(flatten)]
     pub what: What,
 }
 
-/// Collects events of many threads, in memory and in a file, which survives a hanging storm.
+/// Collects events of many threads, in memory, and in a file that remains if the stress test hangs.
 pub struct History {
     began: Instant,
     kept: Mutex<(Vec<Event>, File)>,
@@ -135,7 +135,7 @@ impl History {
     }
 }
 
-/// Random numbers of one actor: the same numbers for the same seed.
+/// Random numbers of one thread: the same numbers for the same seed.
 pub struct Luck(u64);
 
 impl Luck {

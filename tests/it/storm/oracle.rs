@@ -1,11 +1,11 @@
-//! Oracle: checks the records after a storm against the history.
+//! Test oracle: checks the records after a stress test against the history of its events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::history::{Ended, Event, Handicap, What};
 use super::world::TRAVELLER;
 
-/// End of a message, from the archive.
+/// Final status of a message, from the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
     pub status: String,
@@ -13,18 +13,18 @@ pub struct Ending {
     pub run: Option<String>,
 }
 
-/// Message according to the records.
+/// Message, as the records show it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
     pub text: String,
     pub dedupe_key: Option<String>,
-    /// Ends in the order of the archive. A requeued message has several.
+    /// All ends in the order of the archive. A requeued message has several.
     pub endings: Vec<Ending>,
     /// True if the message is in the inbox or delayed.
     pub is_open: bool,
 }
 
-/// Run according to the records: its message and its end.
+/// Run, as the records show it: its message and its end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Run {
     pub message: String,
@@ -37,22 +37,22 @@ pub struct Records {
     pub runs: BTreeMap<String, Run>,
     /// Dropped files that a step rejected or `doctor` quarantined.
     pub rejected: BTreeSet<String>,
-    /// Faults of the records, found without the history.
+    /// Faults of the records that are visible without the history.
     pub complaints: Vec<String>,
 }
 
-/// Evidence that a storm leaves for the oracle.
+/// Evidence that a stress test leaves for the test oracle.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pub history: Vec<Event>,
-    /// Lines that turns have noted, in order.
+    /// Lines that the script of the turns has written, in order.
     pub turns: Vec<String>,
     pub records: BTreeMap<String, Records>,
-    /// Stale files.
+    /// Stale files in the state directory.
     pub litter: Vec<String>,
-    /// Leftover processes.
+    /// Processes that were left running.
     pub left: Vec<String>,
-    /// Number of arrivals of the moved agent.
+    /// Number of times that the moved agent has arrived in a store.
     pub moves: usize,
     /// Maximum memory of a process of the program, in KiB.
     pub memory: usize,
@@ -60,7 +60,7 @@ pub struct Evidence {
     pub disturbed: Vec<String>,
 }
 
-/// Line that a turn has noted.
+/// Parts of a line that the script of the turns has written.
 #[derive(Debug, Clone, Copy)]
 struct Note<'e> {
     what: &'e str,
@@ -72,10 +72,10 @@ struct Note<'e> {
 /// Maximum allowed memory of a command, in KiB.
 const MEMORY: usize = 64 * 1024;
 
-/// Reasons for which a message may be dropped without a request.
+/// Reasons for which a message may be dropped although no command asked for that.
 const DROPPED: [&str; 4] = ["ttl_expired", "duplicate", "already_settled", "delegation_cancelled"];
 
-/// Returns all objections; an empty list if the storm lost nothing.
+/// Returns all faults in the evidence: an empty list if the stress test lost nothing.
 pub fn judge(evidence: &Evidence) -> Vec<String> {
     let notes: Vec<Note<'_>> = evidence.turns.iter().filter_map(|line| Note::of(line)).collect();
     let mut wrong = Vec::new();
@@ -115,7 +115,6 @@ fn ids(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices("msg_").filter_map(|(at, _)| text.get(at..at + 36))
 }
 
-/// Command and its end.
 struct Call<'e> {
     words: &'e [String],
     handicap: &'e Handicap,
@@ -152,32 +151,32 @@ fn called(history: &[Event]) -> Vec<Call<'_>> {
     calls
 }
 
-/// Returns the allowed exit statuses of a command in a storm.
+/// Returns the allowed exit statuses of a command during the stress test, or after it (`is_calm`).
 fn answers(words: &[String], is_calm: bool) -> &'static [i32] {
     let says = |word: &str| words.iter().any(|other| other == word);
     match words.first().map(String::as_str) {
-        // The moved agent may be in the other store, or be moving.
+        // The moved agent may be in the other store, or in neither.
         Some("enqueue") if says(TRAVELLER) => &[0, 3, 4, 5],
         Some("export") if says("--move") => &[0, 4, 5, 6],
         Some("import") if !says("--as") => &[0, 4, 5, 6],
         Some("tick") => &[0, 5, 7],
-        // The agent may be stopped, or the timeout may pass.
+        // The agent may be stopped, or the timeout of `ask` may pass.
         Some("ask") => &[0, 4, 5, 7, 8],
-        // A dropped file stays in the inbox until a step takes it.
+        // `doctor` fails with 6 for a malformed file that no step has yet taken from the inbox.
         Some("doctor") if !is_calm => &[0, 5, 6],
         Some("enqueue" | "wake" | "list" | "get" | "explain" | "events" | "next-wake" | "doctor") => &[0, 5],
-        // A dropped file may be unfit for a stream, and git may be in the middle of an operation.
+        // A dropped file may be one that `export` refuses, and git may be in an operation.
         Some("export" | "import") => &[0, 5, 6],
         Some("sync") if !is_calm => &[0, 1, 4, 5, 6],
         Some("queue") if !is_calm => &[0, 3, 4, 5, 6],
-        // The named record may be gone, or be in another state.
+        // The record that the command names may be gone, or be in another state.
         _ => &[0, 3, 4, 5],
     }
 }
 
 /// Checks that every command ended in time, with a documented exit status or by a signal of the
-/// storm, and without a panic. A failure must have a reason: no space, a limit, or a killed process
-/// that the command needed.
+/// stress test, and without a panic. A failure must have a reason: no space, a limit, or a killed
+/// process that the command needed.
 fn calls(history: &[Event]) -> Vec<String> {
     let kills: BTreeSet<(i32, i32)> = history
         .iter()
@@ -186,8 +185,8 @@ fn calls(history: &[Event]) -> Vec<String> {
             _ => None,
         })
         .collect();
-    // A signal to the command or to a process that it needs, above all a child, explains its
-    // failure.
+    // A signal to the command, or to a process that it needs, above all a child, explains why the
+    // command failed.
     let struck = |call: &Call<'_>| {
         let has_children = ["tick", "task", "ask"].contains(&call.words[0].as_str());
         history.iter().any(|event| match event.what {
@@ -223,7 +222,7 @@ fn calls(history: &[Event]) -> Vec<String> {
     wrong
 }
 
-/// Returns the periods in which the disk was full or the server down.
+/// Returns the periods during which the disk was full or the database server down.
 fn floods(history: &[Event]) -> Vec<(u64, u64)> {
     let mut floods = Vec::new();
     let (mut full, mut away) = (None, None);
@@ -242,8 +241,8 @@ fn floods(history: &[Event]) -> Vec<(u64, u64)> {
     floods
 }
 
-/// Returns the ids that commands have printed, each with its agent. Such a message may never be
-/// lost.
+/// Returns the message ids that commands have printed, each with its agent. Such a message may
+/// never be lost.
 pub fn acknowledged(history: &[Event]) -> BTreeMap<String, String> {
     let mut said = BTreeMap::new();
     for call in &called(history) {
@@ -271,7 +270,7 @@ fn lost(evidence: &Evidence) -> Vec<String> {
 /// Checks that each dropped file became one message, or was rejected because it is no message.
 fn dropped_files(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
-    // Commands may accept or drop a rejected file.
+    // After `queue rejected` has accepted or dropped a file, it is no longer rejected.
     let calls = called(&evidence.history);
     let decided: Vec<&Call<'_>> =
         calls.iter().filter(|call| call.words.iter().take(2).eq(["queue", "rejected"].iter())).collect();
@@ -297,7 +296,7 @@ fn dropped_files(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// Checks that only files that are not messages were quarantined.
+/// Checks that only files that are no messages were rejected or quarantined.
 fn put_aside(evidence: &Evidence) -> Vec<String> {
     let bad = |agent: &String, file: &String| {
         evidence.history.iter().any(|event| {
@@ -310,7 +309,7 @@ fn put_aside(evidence: &Evidence) -> Vec<String> {
     aside.map(|(agent, file)| format!("{agent}: {file} was put aside")).collect()
 }
 
-/// Checks that every message has ended, and completed at most once.
+/// Checks that every message has ended, and was completed at most once.
 fn endings(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     for (agent, records) in &evidence.records {
@@ -335,7 +334,7 @@ fn endings(evidence: &Evidence) -> Vec<String> {
                     message.text, message.endings
                 ));
             }
-            // An interjected message ends with the run of another message.
+            // An interjected message ends with the run of another message, not with its own.
             let run = last.filter(|last| last.status == "processed").and_then(|last| last.run.as_ref());
             if let Some(run) = run
                 && records.runs.get(run).is_none_or(|run| run.message != *id)
@@ -347,7 +346,7 @@ fn endings(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// Checks that only one message of each dedupe key was worked on.
+/// Checks that only one message of each dedupe key was processed.
 fn keys(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     for (agent, records) in &evidence.records {
@@ -403,7 +402,7 @@ fn overlaps(notes: &[Note<'_>]) -> Vec<String> {
             "overlap" => wrong
                 .push(format!("{}: something of an earlier turn was there beside {}", note.agent, note.run)),
             "start" => of_agent.push(note.run),
-            // A killed turn notes no end.
+            // A killed turn writes no end, so each end must belong to the turn that began last.
             _ if of_agent.last() != Some(&note.run) => {
                 wrong.push(format!("{}: {} went on beside {:?}", note.agent, note.run, of_agent.last()));
             }
@@ -413,7 +412,7 @@ fn overlaps(notes: &[Note<'_>]) -> Vec<String> {
     wrong
 }
 
-/// Checks that a message from a completed turn to another agent arrived once.
+/// Checks that a message that a completed turn sent to another agent has arrived once.
 fn sent(evidence: &Evidence) -> Vec<String> {
     let mut wrong = Vec::new();
     let has_completed = |id: &str| {
@@ -438,7 +437,7 @@ fn sent(evidence: &Evidence) -> Vec<String> {
     wrong
 }
 
-/// Checks that every idle agent has answered its probe with a turn.
+/// Checks that every agent began a turn for the probe message that it got after all other work.
 fn wedged(evidence: &Evidence, notes: &[Note<'_>]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut asked = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Disturbances of a storm: kills processes, and fills the disk.
+//! Disturbances of the stress test: kills processes, and fills the disk.
 
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use super::history::{Luck, What};
 use super::world::{World, pause};
 
-/// Kills a random process of the storm every 50 ms.
+/// Kills a random process of the stress test every 50 ms.
 pub fn lightning(world: &World, luck: &mut Luck) {
     while !world.is_over() {
         std::thread::sleep(Duration::from_millis(50));
@@ -22,7 +22,7 @@ pub fn lightning(world: &World, luck: &mut Luck) {
         }
         let struck = &processes[luck.below(processes.len() as u64) as usize];
         // A killed git leaves its lock, which blocks all git commands until the lock is removed, so
-        // it is killed rarely.
+        // git is killed rarely.
         if struck.name.starts_with("git") && !luck.one_in(4) {
             continue;
         }
@@ -60,6 +60,6 @@ pub fn flood(world: &World, luck: &mut Luck) {
 fn remount(world: &World, bytes: u64) -> bool {
     let mut mount = Command::new("mount");
     mount.arg("-o").arg(format!("remount,size={bytes}")).arg(world.disk());
-    // The kernel refuses this if the disk has more content by now.
+    // The kernel refuses to make the disk smaller than its content, which may have grown.
     mount.output().unwrap().status.success()
 }

@@ -1,4 +1,4 @@
-//! World of a storm: a disk of its own, a repository with a clone, agents, and all processes.
+//! World of the stress test: its disk, a git repository with a clone, agents, and all processes.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -23,7 +23,7 @@ use crate::setup;
 /// Agents that exist from the beginning.
 pub const AGENTS: [&str; 4] = ["ada", "bob", "cy", "dan"];
 
-/// Agent that is moved between two stores of its own, and that may never be active in both.
+/// Agent that is moved between two stores, and that may never be active in both.
 pub const TRAVELLER: &str = "eli";
 
 /// Maximum duration of a command in seconds, even on a busy machine.
@@ -44,31 +44,31 @@ suspend = "2s"
 resources = "10s"
 "#;
 
-/// Temporary directory with the disk of the storm.
+/// Temporary directory of the stress test, with its disk, and state that its threads share.
 pub struct World {
     root: TempDir,
-    /// The program, or a variant with a removed safeguard, which `unguarded.sh` builds.
+    /// The program, or a variant without one of its safeguards, which `unguarded.sh` builds.
     program: PathBuf,
     pub history: History,
     /// Database with the records; `None` if the records are files.
     pub base: Option<Base>,
-    /// True if the storm has a disk of its own, whose size can change.
+    /// True if the stress test has its own disk, which it can fill.
     pub has_disk: bool,
     pub is_over: AtomicBool,
-    /// Held for reading by actors that write files themselves, so that the disk is not full
-    /// meanwhile.
+    /// Read-locked by threads that write files themselves. The thread that fills the disk locks it
+    /// for writing.
     pub room: RwLock<()>,
     /// Maximum memory of a process of the program, in KiB.
     pub memory: AtomicUsize,
     /// Commands in a copy of the state directory that have ended a process of the original.
     pub disturbed: Mutex<Vec<String>>,
-    /// Number of running turns that were copied.
+    /// Number of copied runs that commands in a copy of the state directory were called to end.
     pub copied: AtomicUsize,
 }
 
 impl World {
     /// Mounts the disk for the calling thread and for the threads and processes that it starts. No
-    /// other process sees the disk, and the disk ends with them.
+    /// other process sees the disk, which is gone once they have ended.
     pub fn new(base: Option<Base>) -> World {
         let root = tempfile::Builder::new().prefix("dormouse-storm-").tempdir().unwrap();
         for dir in ["disk", "home", "out"] {
@@ -124,8 +124,8 @@ impl World {
         self.must(program, &self.east(), &["start", TRAVELLER]);
     }
 
-    /// Creates a state directory; if the database has the records of this place, the directory is
-    /// the anchor of a machine.
+    /// Creates a state directory in `place`. If the records are in a database, `place` becomes one
+    /// machine that uses this database.
     fn init(&self, place: &Path) {
         let program = self.program.to_str().unwrap();
         self.must(program, place, &["init"]);
@@ -147,7 +147,7 @@ impl World {
         self.must("git", self.root(), &["clone", "-q", "disk/origin.git", "disk/clone"]);
     }
 
-    /// Returns the schema with the records of a place, if the database has them.
+    /// Returns the database schema with the records of `place`; `None` if its records are files.
     fn schema(&self, place: &Path) -> Option<(&Base, &'static str)> {
         let base = self.base.as_ref()?;
         let is_either = place == self.project() || place == self.clone();
@@ -155,7 +155,7 @@ impl World {
         schema.map(|schema| (base, schema))
     }
 
-    /// Reads the records of an agent.
+    /// Reads the records of an agent in the store of `place`.
     pub fn look(&self, place: &Path, agent: &str) -> Found {
         match self.schema(place) {
             Some((base, schema)) => base.look(schema, agent, &self.out("look")),
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// Returns the number of waiting messages of an agent.
+    /// Returns the number of pending messages of an agent.
     pub fn waiting(&self, place: &Path, agent: &str) -> usize {
         match self.schema(place) {
             Some((base, schema)) => base.waiting(schema, agent),
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Returns the id of a trigger of an agent, if the agent has one.
+    /// Returns the id of one trigger of an agent, if the agent has any.
     pub fn trigger(&self, place: &Path, agent: &str) -> Option<String> {
         match self.schema(place) {
             Some((base, schema)) => base.trigger(schema, agent),
@@ -188,18 +188,18 @@ impl World {
         self.disk().join("project")
     }
 
-    /// Returns the other clone, in which agents only get messages. Over a database: the other
-    /// machine.
+    /// Returns the second clone, in which agents only get messages. With a database: the directory
+    /// of the second machine.
     pub fn clone(&self) -> PathBuf {
         self.disk().join("clone")
     }
 
-    /// Returns the state directory for copies of agents.
+    /// Returns the directory into which copies of agents are imported.
     pub fn away(&self) -> PathBuf {
         self.root().join("away")
     }
 
-    /// Returns one of the two stores of the moved agent, which begins and ends in the east store.
+    /// Returns one of the two stores of the moved agent, which begins and ends in this one.
     pub fn east(&self) -> PathBuf {
         self.disk().join("east")
     }
@@ -216,7 +216,7 @@ impl World {
         self.root().join("out").join(name)
     }
 
-    /// Returns the names of all agents, also of agents that the storm created.
+    /// Returns the names of all agents, including those that the stress test created.
     pub fn agents(&self) -> Vec<String> {
         if let Some(base) = &self.base {
             return base.agents(STORM);
@@ -230,7 +230,7 @@ impl World {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Returns the environment variable that marks the processes of this storm.
+    /// Returns the environment variable by which the processes of this stress test are recognised.
     fn mark(&self) -> String {
         format!("STORM_OUT={}", self.root().join("out").display())
     }
@@ -252,7 +252,7 @@ impl World {
         command.env("GIT_CONFIG_COUNT", "4");
     }
 
-    /// Runs a program that the storm does not disturb.
+    /// Runs a program that the stress test does not disturb. Returns its success and its output.
     pub fn aside(&self, program: &str, place: &Path, words: &[&str]) -> (bool, String) {
         let mut command = Command::new(program);
         self.environment(&mut command);
@@ -267,7 +267,7 @@ impl World {
         assert!(succeeded, "{program} {words:?}: {said}");
     }
 
-    /// Runs `dormouse` within the storm. Returns its end and its stdout.
+    /// Runs `dormouse` as a process that the stress test may kill. Returns its end and its stdout.
     pub fn call(
         &self,
         actor: &str,
@@ -293,8 +293,8 @@ impl World {
             let then = chrono::Utc::now() + chrono::Duration::seconds(handicap.clock);
             command.env("DORMOUSE_NOW", then.format("%Y-%m-%dT%H:%M:%S%.3fZ").to_string());
         }
-        // Leftover processes of the command may keep its streams open, so they are files and not
-        // pipes.
+        // Processes that outlive the command may keep its output open, so the output goes to files
+        // and not to pipes.
         let [input, out, err] = [(); 3].map(|()| tempfile::tempfile().unwrap());
         input.write_all_at(stdin.as_bytes(), 0).unwrap();
         command.stdin(input).stdout(out.try_clone().unwrap()).stderr(err.try_clone().unwrap());
@@ -307,7 +307,7 @@ impl World {
         (ended, answer)
     }
 
-    /// Returns the processes of the storm, with their memory in KiB.
+    /// Returns the processes of the stress test, with their maximum memory in KiB.
     pub fn processes(&self) -> Vec<Process> {
         let mark = self.mark().into_bytes();
         let mut found = Vec::new();
@@ -317,8 +317,8 @@ impl World {
             else {
                 continue;
             };
-            // The handle is opened first, so that it can't mean another process that gets the same
-            // pid.
+            // The handle is opened before the process is checked, so that it can't refer to another
+            // process that gets the same pid.
             let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { continue };
             let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
             if !environment.split(|byte| *byte == 0).any(|variable| variable == mark) {
@@ -342,7 +342,7 @@ impl World {
         let _ = pidfd_send_signal(&process.handle, signal);
     }
 
-    /// Keeps the directory of the storm. Returns its path.
+    /// Keeps the directory of a failed stress test, with a copy of its disk. Returns its path.
     pub fn keep(mut self) -> PathBuf {
         for process in self.processes() {
             let _ = pidfd_send_signal(&process.handle, Signal::KILL);
@@ -363,13 +363,13 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         if self.has_disk {
-            // A mounted directory can't be removed.
+            // A directory on which a disk is mounted can't be removed.
             let _ = Command::new("umount").arg("--lazy").arg(self.disk()).status();
         }
     }
 }
 
-/// Process of the storm.
+/// Process of the stress test, with its maximum memory in KiB.
 pub struct Process {
     pub pid: Pid,
     handle: rustix::fd::OwnedFd,
@@ -382,7 +382,7 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// Returns the output of a command, cut to 256 KiB.
+/// Returns the first 256 KiB of a command's output.
 fn text(file: &File) -> String {
     let mut bytes = vec![0; 256 * 1024];
     let length = file.read_at(&mut bytes, 0).unwrap();
@@ -411,8 +411,8 @@ fn wait(child: &mut Child) -> Ended {
     }
 }
 
-/// Mounts a disk at this place for the calling thread, and for the threads and processes that it
-/// starts. Returns `false` without the rights of root.
+/// Mounts a disk at `place` for the calling thread, and for the threads and processes that it
+/// starts. Returns `false` without root privileges.
 pub fn mount(place: &Path, size: &str) -> bool {
     // SAFETY: the system call changes the calling thread alone, and no memory.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
@@ -426,7 +426,7 @@ pub fn mount(place: &Path, size: &str) -> bool {
     is_private && run(&["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "storm"])
 }
 
-/// Sleeps for `ms` milliseconds, or until the storm is over.
+/// Sleeps for `ms` milliseconds, or until the stress test is over.
 pub fn pause(world: &World, ms: u64) {
     let mut left = ms;
     while left > 0 && !world.is_over() {
