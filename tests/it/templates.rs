@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{Beside, decision, edit_file, eventually, failure, objects, step_on};
 
-/// API key that must not appear in output or files.
+/// API key of a language model, which must not appear in output or files.
 const KEY: &str = "sk-test-0123456789";
 
 /// Returns messages that a careless script would misread or execute.
@@ -35,7 +35,7 @@ fn say(sandbox: &Sandbox, text: &str) {
     sandbox.cmd(["enqueue", "ada", "-"]).stdin(text).output();
 }
 
-/// Runs a step with the API key and returns its JSON object.
+/// Runs a step with the API key in its environment, and returns the JSON object of the step.
 fn step(sandbox: &Sandbox) -> Value {
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("LLM_API_KEY", KEY).output();
     assert!(!ran.stdout.contains(KEY) && !ran.stderr.contains(KEY), "the key is shown: {ran}");
@@ -100,7 +100,7 @@ fn a_nightly_agent_sets_its_timer_once() {
     assert_eq!(decision(&objects(&night.stdout)[0]), "start_model_turn (timer_tick) completed");
 }
 
-/// Server of a model and its URL. The server ends with the test.
+/// Test server in place of a language model, and its URL. The server ends with the test.
 struct Model(#[expect(dead_code, reason = "ends the server")] Beside, String);
 
 fn model(sandbox: &Sandbox) -> Model {
@@ -110,7 +110,7 @@ fn model(sandbox: &Sandbox) -> Model {
     Model(Beside(server), format!("http://127.0.0.1:{port}"))
 }
 
-/// Sets the API and the URL that the agent's script uses.
+/// Sets the kind of API and the URL of the language model that the agent's script uses.
 fn ask_at(sandbox: &Sandbox, api: &str, url: &str) {
     let path = sandbox.agent("ada").join("agent.toml");
     let set = |line: &str| match line.split_once(" = ") {
@@ -143,7 +143,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
     assert!(asked[0]["body"]["messages"][1]["content"].as_str().unwrap().contains("what does it do?"));
     assert!(asked[1]["body"]["system"].is_string());
 
-    // The model receives the exact text of each message.
+    // The language model receives the exact text of each message.
     ask_at(&sandbox, "openai", &format!("{}/echo", model.1));
     for text in hostile() {
         say(&sandbox, &text);
@@ -156,7 +156,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
     sandbox.run(["enqueue", "ada", "--body-json", r#""\u0000 \u001b[0m""#]);
     assert_eq!(step(&sandbox)["terminal"], "completed");
     assert!(!sandbox.project().join("pwned").exists());
-    // No file of the project has the key.
+    // No file of the project may contain the API key.
     let found = Command::new("grep").args(["-rl", KEY]).arg(sandbox.project()).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
@@ -198,7 +198,7 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
         }
         assert!(!sandbox.project().join("pwned").exists());
     }
-    // No server listens on port 1.
+    // No server listens on port 1, so curl can't connect to the language model of this agent.
     let sandbox = Sandbox::new();
     make(&sandbox, "llm");
     ask_at(&sandbox, "openai", "http://127.0.0.1:1/");
@@ -222,7 +222,7 @@ fn a_template_writes_over_nothing() {
     assert!(!sandbox.project().join("elsewhere").exists());
     fs::remove_file(&script).unwrap();
 
-    // A script that a killed command has left is used again; a refused `create` leaves no script.
+    // A script that a killed `create` has left is used again; a refused `create` leaves no script.
     make(&sandbox, "script");
     sandbox.run(["create", "bob", "--", "true"]);
     let again = sandbox.cmd(["create", "bob", "--template", "llm"]).output();

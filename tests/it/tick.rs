@@ -103,7 +103,7 @@ fn a_backoff_that_is_not_over_is_written_once() {
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
     let locks = ["lock", "run.lock"].map(|name| sandbox.agent("ada").join(name));
     let mut changed = changes(&before, &tree(&sandbox.store()));
-    // The step has updated its cache of ended messages.
+    // A step may update its cache of ended messages, which holds no state of the agent.
     let cache = sandbox.agent("ada").join("cache");
     changed.retain(|path| !locks.contains(path) && !path.starts_with(&cache));
     assert_eq!(changed, Vec::<std::path::PathBuf>::new());
@@ -124,7 +124,7 @@ fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
         let before = tree(&sandbox.project());
         let said = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).output();
         let mut changed = changes(&before, &tree(&sandbox.project()));
-        // With a database, the first query of a lease creates the id of this machine.
+        // With a database, the first query of a lease saves this machine's id in `owner-…`.
         changed.retain(|path| !path.file_name().unwrap().to_string_lossy().starts_with("owner-"));
         assert_eq!(changed, Vec::<std::path::PathBuf>::new(), "{what}");
         assert_eq!((said.code(), said.stderr.as_str()), (0, ""), "{what}");
@@ -234,7 +234,7 @@ fn several_jobs_do_what_one_does() {
 #[test]
 fn jobs_run_at_the_same_time() {
     let sandbox = Sandbox::new();
-    // Each turn waits for the other one, so they must run at the same time.
+    // Each turn waits for the file of the other turn, so both must run at the same time.
     add(&sandbox, "ada", "touch ada; while [ ! -e bob ]; do sleep 0.02; done");
     add(&sandbox, "bob", "touch bob; while [ ! -e ada ]; do sleep 0.02; done");
     for name in ["ada", "bob"] {
@@ -287,13 +287,13 @@ fn the_gravest_status_is_the_commands() {
     sandbox.cmd(["tick", "nobody", "bob"]).exits(3);
 }
 
-/// Returns the decision that a step would make at this time.
+/// Returns the decision that a step would make at the time `now`.
 fn forecast_at(sandbox: &Sandbox, now: &str) -> String {
     let ran = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).env("DORMOUSE_NOW", now).output();
     decision(&objects(&ran.stdout)[0])
 }
 
-/// Returns the seconds between the end of the last turn and the retry.
+/// Returns the seconds between the end of the last turn and the time of its retry.
 fn backoff(sandbox: &Sandbox) -> i64 {
     let at = |path: &str| {
         let text = field(sandbox, path);
@@ -420,9 +420,9 @@ fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
     sandbox.run(["enqueue", "ada", "hurry", "--priority", "interject"]);
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
     assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
-    // The same interjection ends no second backoff, so the attempts are not used up at once.
+    // The same interjection ends no second backoff, so it can't use up all attempts at once.
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (recovery_backoff)");
-    // A postponed interjection ends the backoff in the step in which it becomes due.
+    // A delayed interjection ends the backoff in the step in which it becomes due.
     sandbox.run(["enqueue", "ada", "now", "--priority", "interject", "--in", "0s"]);
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::setup::words;
 
-/// Rust file: its path below the crate, and its text.
+/// Rust source file: its path below the crate, and its text.
 struct Source {
     path: String,
     text: String,
@@ -25,7 +25,7 @@ impl Source {
         without_tests(&without_text(&self.text))
     }
 
-    /// Returns the layer: the first part of the path below `src`.
+    /// Returns the architectural layer: the first part of the path below `src`.
     fn layer(&self) -> &str {
         let below = self.path.trim_start_matches("src/");
         below.split_once('/').map_or_else(|| below.trim_end_matches(".rs"), |(layer, _)| layer)
@@ -49,7 +49,7 @@ fn sources(dir: &str) -> Vec<Source> {
     paths.into_iter().map(source).collect()
 }
 
-/// Returns the Rust files below `src` that are not tests as a whole.
+/// Returns the Rust files below `src` that do not consist of tests.
 fn shipped() -> Vec<Source> {
     let is_test = |source: &Source| source.path.contains("/tests/") || source.path.ends_with("/tests.rs");
     sources("src").into_iter().filter(|source| !is_test(source)).collect()
@@ -101,7 +101,7 @@ fn without_text(text: &str) -> String {
                 code.push_str("\"\"");
                 skip(&mut code, start, at);
             }
-            // A character literal such as `'x'`, or an escape; a lifetime has no second quote.
+            // A lifetime begins with a quote, too, but has no second quote.
             '\'' if chars.get(at + 1) == Some(&'\\') || chars.get(at + 2) == Some(&'\'') => {
                 at += if chars[at + 1] == '\\' { 3 } else { 2 };
                 while chars.get(at).is_some_and(|c| *c != '\'') {
@@ -119,7 +119,7 @@ fn without_text(text: &str) -> String {
     code
 }
 
-/// Returns the end of a raw string that begins here.
+/// Returns the end of the raw string that begins at `at`; `None` if no raw string begins there.
 fn raw_string(chars: &[char], at: usize) -> Option<usize> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     if at > 0 && is_word(chars[at - 1]) && chars[at - 1] != 'b' && chars[at - 1] != 'c' {
@@ -190,7 +190,7 @@ fn assert_none(found: Vec<String>, rule: &str) {
     assert!(found.is_empty(), "{rule}:\n{}", found.join("\n"));
 }
 
-/// True if a line has a word as a whole.
+/// True if `word` occurs in a line, and not only as a part of longer words.
 fn has_word(line: &str, word: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -218,7 +218,7 @@ fn layers() -> Vec<(String, Vec<String>)> {
     .collect()
 }
 
-/// Returns the layers that a file names.
+/// Returns the architectural layers that a file names.
 fn known(source: &Source) -> Vec<String> {
     let code = source.code();
     let mut known = Vec::new();
@@ -320,8 +320,8 @@ fn only_transitions_move_an_agent() {
                     let rest = line[at + found.len()..].trim_start();
                     let assigned =
                         rest.starts_with('=') && !rest.starts_with("==") && !rest.starts_with("=>");
-                    // Comparisons such as `let x = a.status == b` do not count, nor do records
-                    // other than a state.
+                    // Outside of `model` and `rules`, `self` is no state, although its fields may
+                    // have such names.
                     let is_record = ["model", "rules"].contains(&source.layer());
                     let of_state = line[..at].ends_with("state") || is_record && line[..at].ends_with("self");
                     assigned && of_state
@@ -357,7 +357,7 @@ fn what_was_committed_is_told_and_delivered_by_a_context() {
     );
 }
 
-/// Files that start a thread, which waits beside a hook, a signal, or a connection.
+/// Files that may start threads, which wait for hooks, signals or connections.
 const WITH_THREADS: [&str; 3] = ["src/commands/ingress.rs", "src/engine/hooks.rs", "src/process/signals.rs"];
 
 #[test]
@@ -369,8 +369,8 @@ fn threads_are_started_in_three_files() {
     assert_none(found, "the program has one thread: what it waits for is polled");
 }
 
-/// Code outside `process` that runs git and takes an agent's lock. `sync` holds the lock while git
-/// adds the files of that agent, so that they do not change meanwhile. The store also runs git
+/// Code outside of `process` that runs git and takes an agent's lock. `sync` holds the lock while
+/// git adds the files of that agent, so that they do not change meanwhile. The store also runs git
 /// under a lock, by `is_tracked`, to ask if git tracks an interrupted journal.
 #[test]
 fn no_other_code_holds_a_lock_while_git_runs() {
@@ -398,7 +398,7 @@ fn only_transitions_make_a_state() {
             && !has_word(line, "struct State {")
             && !line.contains("impl")
             && !line.contains("->")
-            // An operation for another store only has the text of a state.
+            // `Op::State` is an operation that contains the text of a state, and makes no `State`.
             && !line.contains("Op::State {");
         makes && !source.path.starts_with("src/rules/transition/") && source.path != "src/store/backend/op.rs"
     });
@@ -430,8 +430,8 @@ fn processes_are_started_in_one_place() {
     assert_none(found, "child processes are process/'s alone");
 }
 
-/// Files that use paths outside the state directory, or the path of the state directory: of the
-/// machine, of the user, and of the programs that an agent runs.
+/// Files that may open files by path: outside of the state directory (files of the machine, the
+/// user, or the programs that an agent runs), or the state directory itself.
 const OF_OUTSIDE: &str = "src/commands/create/ src/commands/args.rs src/commands/export/mod.rs src/commands/sync.rs \
      src/commands/task.rs src/engine/new_file.rs src/engine/installed.rs src/engine/sync.rs \
      src/engine/new_agent.rs src/engine/secret.rs src/engine/session.rs src/engine/turn.rs src/clock.rs \
@@ -493,13 +493,13 @@ fn rules_do_nothing_but_compute() {
     assert_none(found, "rules and records do no I/O, read no clock and start no process");
 }
 
-/// The readers of serde_json take arrays for objects, and read some keys in a special way.
+/// The readers of serde_json accept arrays for objects, and treat some keys in a special way.
 #[test]
 fn json_is_read_in_one_place() {
     let found = offences(&shipped(), |source, line| {
         let is_reader = line.contains("serde_json::from_") || line.contains("toml::from_str");
         let is_untagged = line.contains("serde(untagged)") && source.path != "src/model/policy.rs";
-        // A file without `Deserialize` only writes JSON.
+        // If a file has no `Deserialize`, its untagged types are only written, not read.
         let has_own_reader = is_untagged && source.text.contains("Deserialize")
             || line.contains("serde(tag = ") && !line.contains("$tag");
         let may = ["src/model/json.rs", "src/engine/outcome/blame.rs"].contains(&source.path.as_str());
@@ -540,7 +540,7 @@ fn every_test_file_is_run() {
         let name = source.path.trim_start_matches("tests/it/").trim_end_matches(".rs");
         match name.rsplit_once('/') {
             None => name == "main" || declared.contains(&name),
-            // Modules in a directory are declared by the file with the name of the directory.
+            // A module in a directory is declared by the file that has the name of that directory.
             Some((parent, name)) => sources.iter().any(|other| {
                 let names = |line: &str| line.trim_start_matches("pub ").starts_with(&format!("mod {name};"));
                 other.path == format!("tests/it/{parent}.rs") && other.text.lines().any(names)

@@ -1,4 +1,4 @@
-//! Tests the timeouts of states (contract, execution §4) to the millisecond, with the limit set,
+//! Tests the timeouts of states (contract, execution §4) to the millisecond, with the timeout set,
 //! unset and switched off.
 
 use std::fs;
@@ -24,12 +24,12 @@ fn created() -> Sandbox {
 struct Limited {
     state: &'static str,
     key: &'static str,
-    /// Default limit in milliseconds.
+    /// Time limit of `state` without a setting, in milliseconds.
     default: i64,
     reason: &'static str,
-    /// Decision of a step exactly at the limit.
+    /// Decision of a step exactly at the time limit of `state`.
     in_time: &'static str,
-    /// Decision of a step years later, without a limit.
+    /// Decision of a step in `state` years later, if the setting switches the time limit off.
     unlimited: &'static str,
 }
 
@@ -63,7 +63,7 @@ const LIMITED: [Limited; 3] = [
 /// Pause after each failure and deferral, in milliseconds: longer than any limit in this file.
 const DAY: i64 = 24 * 3600 * 1000;
 
-/// Returns an agent in this state, which only time or an operator's command ends.
+/// Returns an agent in the state of `limited`, which only time or an operator's command ends.
 fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
     let turn = match limited.state {
         "waiting_resources" => "exit 75".to_owned(),
@@ -101,7 +101,7 @@ fn shown(millis: i64) -> String {
     DateTime::from_timestamp_millis(millis).unwrap().to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// Runs a step at this time.
+/// Runs a step at the time `millis`, in milliseconds since 1970.
 fn step_at(sandbox: &Sandbox, millis: i64) -> Value {
     let ran = sandbox.cmd(["tick", "ada", "--json"]).env("DORMOUSE_NOW", shown(millis)).output();
     objects(&ran.stdout).remove(0)
@@ -111,7 +111,7 @@ fn transitions(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json_lines(["events", "ada", "--kind", "state_transition"])
 }
 
-/// Checks that no transition has this cause.
+/// Checks that no state transition has the given cause.
 #[track_caller]
 fn assert_never_caused(sandbox: &Sandbox, cause: &str, name: &str) {
     let causes: Vec<Value> =
@@ -138,7 +138,7 @@ fn exactly_at_its_limit_a_state_is_not_over_and_one_millisecond_later_it_has_fai
         assert_eq!(field(&sandbox, "execution.timeout_at"), shown(limit), "{name}");
         assert_eq!(field(&sandbox, "next_due_at"), shown(limit + 1), "{name}");
         if limited.state != "recovering" {
-            // An abandoned recovery is due at once.
+            // A recovery without a tick is due at once, not at its time limit.
             assert_eq!(sandbox.run(["next-wake", "ada"]).trim_end(), shown(limit + 1), "{name}");
         }
 
@@ -242,7 +242,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
         let before = record(&sandbox, "state.json");
         let ran = sandbox.cmd(["start", "ada", "--json"]).exits(1);
         assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms", "{name}");
-        // The state has not changed, but its time counts from this start.
+        // A failed start leaves the state as it was, but the time limit counts from this start.
         let after = record(&sandbox, "state.json");
         assert_eq!(
             (&after["execution"]["state"], &after["status"]),
@@ -286,7 +286,7 @@ fn a_start_that_was_killed_is_given_up_one_millisecond_after_its_limit_and_can_b
         assert_eq!(field(&sandbox, "status"), status);
     }
     assert_eq!(field(&sandbox, "execution.reason"), "init_timeout");
-    // The hook `on-startup` still has to run.
+    // `on-startup` runs again at the next start, and ends because the file `go` exists.
     fs::write(sandbox.home().join("go"), "").unwrap();
     sandbox.run(["start", "ada"]);
     assert_eq!(fs::read_to_string(sandbox.home().join("up")).unwrap(), "up\nup\n");
@@ -335,7 +335,7 @@ fn a_stop_kills_when_its_limit_is_over() {
         let limit = time(&json!(field(&sandbox, "execution.since"))) + millis;
         assert_eq!(field(&sandbox, "current_run.stopping.kill_at"), shown(limit), "{name}");
         assert_eq!(field(&sandbox, "execution.timeout_at"), shown(limit), "{name}");
-        // A second stop, after the limit, does not wait.
+        // The first `stop` is killed. A second one, after the shutdown timeout, must not wait.
         drop(stop);
         sandbox.cmd(["stop", "ada"]).env("DORMOUSE_NOW", shown(limit + 1)).exits(0);
         tick.end();

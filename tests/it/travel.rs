@@ -1,4 +1,4 @@
-//! Tests `export` and `import`: agents move between state directories, and one place ticks them.
+//! Tests `export` and `import`: agents move between state directories, and only one ticks them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,7 @@ pub fn elsewhere() -> Sandbox {
     sandbox
 }
 
-/// Path of the stream that `export` writes in a sandbox.
+/// Path of the file that `export` writes in a sandbox.
 fn stream(sandbox: &Sandbox) -> PathBuf {
     sandbox.home().join("ada.tar")
 }
@@ -89,20 +89,20 @@ fn estate() -> Sandbox {
     sandbox
 }
 
-/// Returns a second state directory whose clock is later than that of [`estate`].
+/// Returns a second state directory, whose clock is ahead of that of [`estate`].
 fn later_elsewhere() -> Sandbox {
     let there = elsewhere();
     there.pass(101 * 24 * 3600);
     there
 }
 
-/// Returns the paths that are new or have other content.
+/// Returns the paths of files that are new or have a new content.
 pub fn rewritten(before: &Tree, after: &Tree) -> Vec<PathBuf> {
     let changed = after.iter().filter(|(path, found)| before.get(*path).is_none_or(|old| old.1 != found.1));
     changed.map(|(path, _)| path.clone()).collect()
 }
 
-/// Path in the agent's directory, content and time (in s) of each file that an export contains.
+/// Path in the agent's directory, content, and modification time (in s) of each exported file.
 fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, i64)> {
     let dir = sandbox.agent("ada");
     let is_local = |path: &Path| {
@@ -131,7 +131,7 @@ fn an_agent_arrives_byte_for_byte() {
     assert_eq!(contents(&there), before);
     let mode = |path: &str| fs::metadata(there.agent("ada").join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode("hooks/on-startup"), mode("state.json"), mode("inbox")), (0o700, 0o600, 0o700));
-    // The copy works on the pending messages, and knows the dedupe keys of ended ones.
+    // The copy processes the pending messages, and knows the dedupe keys of ended ones.
     let steps = there.cmd(["tick", "ada", "--until-idle", "--json"]).output();
     let turns: Vec<Value> =
         objects(&steps.stdout).into_iter().filter(|step| step["run_id"].is_string()).collect();
@@ -166,7 +166,7 @@ fn several_agents_go_in_one_stream() {
     assert_eq!(texts(&objects(&ran.stdout), "agent"), ["ada", "eve"], "{ran}");
     assert_eq!(agents(&there), ["ada", "eve"]);
     let all = export(&here, &["--all"]);
-    // One agent of the stream exists already, so none is imported.
+    // `import` creates either all agents or none, and one of them exists already.
     let before = tree(&there.store());
     import(&there, &all, &["--json"]).fails(4, "agent_exists");
     assert_eq!(tree(&there.store()), before);
@@ -229,7 +229,7 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
     assert!(!names(&here.project()).iter().any(|name| name.contains(".new-")));
 }
 
-/// Names many absent agents in a stream: the import checks each before it makes the next directory.
+/// Names many absent agents in an export: `import` checks each before it creates a directory.
 #[test]
 fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
     needs!("strace");
@@ -303,7 +303,7 @@ fn records_are_looked_at_before_they_appear() {
         ),
     ] {
         fs::write(&state, text).unwrap();
-        // The export reads no more of `state.json` than it needs, so it may miss the fault.
+        // `export` reads no more of `state.json` than it needs, so it may miss the damage.
         let ran = here.cmd(["export", "ada", "-o", stream(&here).to_str().unwrap()]).output();
         if ran.code() != 0 {
             assert_eq!(ran.code(), 6, "{what}: {ran}");
@@ -352,7 +352,7 @@ fn a_slow_reader_keeps_nobody_waiting() {
     let mut stdout = child.stdout.take().unwrap();
     let mut bytes = vec![0; 4096];
     stdout.read_exact(&mut bytes).unwrap();
-    // The export has begun to write, and the test stops reading.
+    // Until the test reads on, the export is blocked and must not block other commands.
     let revision: u64 = field(&here, "revision").parse().unwrap();
     here.run(["enqueue", "ada", "more", "--dedupe-key", "k", "--lock-timeout", "0s"]);
     assert_eq!(here.cmd(["tick", "ada", "--lock-timeout", "0s"]).output().code(), 0);
@@ -412,7 +412,7 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
         !is_lock && !path.to_string_lossy().contains("/cache")
     });
     assert_eq!(changed, Vec::<PathBuf>::new());
-    // A tick of all agents passes over the moved one.
+    // A tick of all agents leaves out the agent that was moved away.
     here.cmd(["tick", "--all", "--json"]).assert().code(0).stdout(contains("ada").not());
     here.cmd(["tick", "--all", "--jobs", "2", "--json"]).assert().code(0).stdout(contains("ada").not());
     assert_eq!(here.cmd(["next-wake", "ada", "-q"]).output().stdout, "");
@@ -423,7 +423,7 @@ fn an_agent_that_was_moved_is_ticked_in_one_place() {
     assert!(here.cmd(["explain", "ada"]).output().stderr.contains("moved to host-b"));
     healthy(&here);
     assert_eq!(export(&here, &["ada"]), bytes);
-    // The agent works on in its new place.
+    // The agent continues in its new state directory.
     let there = later_elsewhere();
     imported(&there, &bytes, &[]);
     healthy(&there);
@@ -456,8 +456,8 @@ pub fn in_turn() -> (Sandbox, impl FnOnce(&Sandbox)) {
     (here, end)
 }
 
-/// Checks that a command refuses `ada` during a turn, and then while a task is open. Returns the
-/// sandbox after the end of both.
+/// Checks that a command is refused for `ada` during a turn, and then while a task is open. Returns
+/// the sandbox after both have ended.
 #[track_caller]
 pub fn refused_during_turn_and_task(words: &[&str]) -> Sandbox {
     let run = |here: &Sandbox, kind| here.cmd(words.iter().copied()).fails(4, kind);
@@ -471,8 +471,8 @@ pub fn refused_during_turn_and_task(words: &[&str]) -> Sandbox {
     here
 }
 
-/// Runs a command for `ada`, `bob` and `kid` in a turn of `ada`. The command is refused for the
-/// agent itself and for `bob`, and succeeds for its child `kid`.
+/// Runs a command for `ada`, `bob` and `kid` in a turn of `ada`. The command is refused for `ada`
+/// itself and for `bob`, and succeeds for the child `kid`.
 #[track_caller]
 pub fn turn_may_only_touch_child(command: impl Fn(&str) -> String) -> Sandbox {
     let own = own_name();
@@ -494,7 +494,7 @@ fn nobody_moves_what_is_at_work() {
     assert_eq!(here.cmd(words).output().code(), 0);
 }
 
-/// Copies an agent during a turn and a task: commands for the copy end neither of the original.
+/// Copies an agent during a turn and a task: commands for the copy must end no original process.
 #[test]
 fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
     const TURN: &str = "echo x >> \"$HOME/begun\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done; echo x >> \"$HOME/ended\"";
@@ -563,8 +563,8 @@ fn archived(sandbox: &Sandbox) -> String {
     files.filter_map(|file| fs::read_to_string(file).ok()).collect()
 }
 
-/// Runs one command of a producer: a batch (`number` 0), a message with a key (1), or a plain one.
-/// Appends the acknowledged ids to `kept`.
+/// Runs a command that sends a batch (`number` 0), a message with a dedupe key (1), or a plain
+/// message. Appends the printed ids to `kept`.
 pub fn produce(sandbox: &Sandbox, agent: &str, number: usize, kept: &mut Vec<String>) -> Ran {
     let key = format!("k{}", kept.len());
     let batch = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
@@ -606,8 +606,8 @@ fn producers_lose_nothing_to_a_move() {
                                 0 => begun.store(true, Ordering::Relaxed),
                                 4 => {
                                     assert_eq!(failure(&ran)["kind"], "moved", "{ran}");
-                                    // The accepted part of a batch is not acknowledged, and may
-                                    // have moved along.
+                                    // A refused batch prints no ids, so the test expects none of
+                                    // its messages, although the export may have some.
                                     return kept;
                                 }
                                 _ => panic!("{ran}"),
@@ -642,7 +642,7 @@ fn producers_lose_nothing_to_a_move() {
             assert!(once.contains(id) != is_processed(id), "{id}");
         }
         assert!(!acknowledged.is_empty());
-        // A refused message is in neither place.
+        // The old store must have no message that the new store lacks.
         let left: BTreeSet<String> = ids(here).into_iter().collect();
         assert!(left.iter().all(|id| once.contains(id)), "late arrivals were taken back");
     }
@@ -697,7 +697,7 @@ fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
     let here = started("true");
     say(&here, "in time");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
-    // A program that drops files does not ask whether the agent was moved.
+    // A program that drops files into the inbox does not check if the agent was moved.
     let inbox = here.agent("ada").join("inbox");
     fs::write(inbox.join("late.json"), "{\"text\": \"late\"}\n").unwrap();
     let ran = here.cmd(["doctor", "--json"]).output();
@@ -714,7 +714,7 @@ fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
     assert_eq!(steps.iter().filter(|step| step["run_id"].is_string()).count(), 1);
 }
 
-/// Kills a command at about one in four of its calls that change files (`DORMOUSE_CUTS` gives
+/// Kills a command at about one in four of its calls that change files (`DORMOUSE_CUTS` sets
 /// another part), each time in a copy of `template`.
 pub fn killed_everywhere(
     template: &Sandbox,
@@ -731,11 +731,11 @@ pub fn killed_everywhere(
     });
 }
 
-/// Calls that can need space on a disk.
+/// System calls that can fail because the disk is full.
 pub const WRITES: [&str; 8] =
     ["write", "pwrite64", "mkdir", "open", "rename", "fsync", "fdatasync", "syncfs"];
 
-/// Returns the calls of a command that change files and have one of these names. More than 10.
+/// Returns a command's system calls with these names and side effects. Asserts that it has over 10.
 pub fn changing_calls(template: &Sandbox, words: &[&str], names: &[&str]) -> Vec<Call> {
     let mut points = strace::record(&template.copy(), words, "").points();
     points.retain(|call| names.contains(&call.act()));
@@ -757,8 +757,8 @@ pub fn each_on_full_disk(
     });
 }
 
-/// Holds a command at about eight of its calls on paths that contain `part`, runs a second command
-/// meanwhile, and passes the results of both to `then`.
+/// Suspends a command at about eight of its calls on paths that contain `part`, runs a second
+/// command meanwhile, and passes the results of both to `then`.
 pub fn held_at_some_calls(
     template: &Sandbox,
     words: &[&str],
@@ -787,8 +787,8 @@ pub fn at_once<const N: usize>(here: &Sandbox, commands: [[&str; N]; 2]) -> [Ran
     })
 }
 
-/// Runs a command that removes or renames `ada` while three producers send to this agent. Each
-/// producer ends when it is refused, or after its first message to the agent of the new name.
+/// Runs a command that removes or renames `ada` while three producers send messages to `ada`. Each
+/// producer ends when a message is refused, or after its first message to the agent's new name.
 /// Returns the acknowledged ids.
 pub fn produce_during(round: u64, words: &[&str], new_name: Option<&str>) -> (Sandbox, Vec<String>) {
     let sandbox = Sandbox::in_memory().with_real_clock();

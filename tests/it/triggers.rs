@@ -1,4 +1,4 @@
-//! Tests triggers: the callers that may create them, their deliveries, and their end.
+//! Tests triggers: the callers that may create them, their deliveries, and their revocation.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub fn sha256(word: &str) -> String {
     Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Creates a trigger of `ada` and returns its id. A file of this name has the secret.
+/// Creates a trigger of `ada` and returns its id. Saves the secret in a file named after the id.
 fn make(sandbox: &Sandbox, flags: &[&str]) -> String {
     let made = sandbox.json([&["trigger", "create", "-a", "ada"], flags].concat());
     let id = made["id"].as_str().unwrap().to_owned();
@@ -26,7 +26,7 @@ fn make(sandbox: &Sandbox, flags: &[&str]) -> String {
     id
 }
 
-/// Delivers through a trigger that [`make`] has made.
+/// Delivers a message or hint through a trigger that [`make`] has created.
 fn deliver(sandbox: &Sandbox, id: &str, words: &[&str]) -> Ran {
     sandbox.cmd([&["--json", "trigger", "deliver", id, "--secret-file", id], words].concat()).output()
 }
@@ -46,7 +46,7 @@ fn shown(sandbox: &Sandbox, id: &str) -> Value {
     sandbox.json(["trigger", "show", id])
 }
 
-/// Checks the number of deliveries through a trigger.
+/// Checks the recorded number of deliveries through a trigger.
 #[track_caller]
 fn assert_count(sandbox: &Sandbox, id: &str, count: u64) {
     assert_eq!(shown(sandbox, id)["delivery_count"], count);
@@ -104,7 +104,7 @@ fn the_trigger_that_comes_with_an_agent_takes_deliveries() {
     assert_count(&sandbox, id, 2);
 }
 
-/// Gives a trigger a blank resource, which a reader would refuse: the command fails.
+/// Gives a trigger a blank resource, which readers of the record would refuse: the command fails.
 #[test]
 fn a_trigger_about_a_blank_resource_is_not_made() {
     let sandbox = started("true");
@@ -139,7 +139,7 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
     sandbox.cmd(["trigger", "create", "-a", "ada"]).assert().stdout(contains("secret  not shown in a pipe"));
     let taken = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--secret-file", "new"]).output();
     assert_eq!(told(&taken), (4, "secret_file_exists".to_owned()));
-    // The secret's file must not be in the state directory.
+    // A file with a secret must not be in the state directory.
     sandbox.cmd(["trigger", "rotate", id, "--secret-file", ".dormouse/x"]).exits(2);
 }
 
@@ -231,7 +231,7 @@ fn a_delivery_with_a_key_arrives_once() {
         let again = delivered(&sandbox, trigger, &["hello", "--dedupe-key", "one"]);
         assert_eq!((&again[field], &again["duplicate"]), (&first[field], &json!(true)));
         assert_count(&sandbox, trigger, 1);
-        // Keys of other triggers and of the operator are distinct.
+        // Dedupe keys of other triggers and of the operator are distinct.
         assert_eq!(delivered(&sandbox, &other, &["hello", "--dedupe-key", field])["duplicate"], false);
         assert_eq!(sandbox.json(["enqueue", "ada", "x", "--dedupe-key", field])["duplicate"], false);
         sandbox.run(["tick", "ada", "--until-idle"]);
@@ -302,7 +302,7 @@ fn a_message_that_was_stopped_or_dropped_and_is_brought_back_is_one_delivery() {
     tick.end();
     sandbox.run(["queue", "requeue", &message]);
     assert_count(&sandbox, &id, 1);
-    // A dropped message that no step has claimed counts only after its requeue.
+    // `other` was dropped before a step claimed it, so it counts as a delivery only once requeued.
     sandbox.run(["queue", "drop", &message]);
     let other = delivered_message(&sandbox, &id, "two");
     sandbox.run(["queue", "drop", &other]);
@@ -318,7 +318,7 @@ fn a_wait_ends_by_its_trigger_and_a_trigger_by_its_wait() {
     let by_default =
         sandbox.json_lines(["trigger", "list", "-a", "ada"])[0]["id"].as_str().unwrap().to_owned();
     let other = make(&sandbox, &[]);
-    // The wait names a trigger without a resource.
+    // A wait can name a trigger that has no resource.
     let wait =
         ["wait", "-a", "ada", "--on", "external", "--reason", "the build", "--source", "nobody", "--trigger"];
     let waiting = sandbox.json([&wait[..], &[&other[5..]]].concat());
@@ -328,7 +328,7 @@ fn a_wait_ends_by_its_trigger_and_a_trigger_by_its_wait() {
     sandbox.run(["tick", "ada", "--until-idle"]);
     assert!(waits(&sandbox).is_empty());
     assert_eq!(shown(&sandbox, &other)["status"], "active", "it is older than the wait");
-    // The next trigger belongs to a wait and ends with it.
+    // The next trigger belongs to a wait, and is revoked when the wait ends.
     let waiting =
         sandbox.json(["wait", "-a", "ada", "--on", "external", "--reason", "the build", "--recheck", "1h"]);
     let wait_id = waiting["id"].as_str().unwrap();
@@ -444,7 +444,7 @@ fn rotation_takes_the_old_secret_and_the_count_stays() {
 fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
     let sandbox = started("true");
     make_repository(&sandbox);
-    // With an empty `.gitignore` in the state directory the keys must still stay out of git.
+    // Even if `.gitignore` excludes nothing, the keys for signatures must stay out of git.
     fs::write(sandbox.store().join(".gitignore"), "").unwrap();
     let id = make(&sandbox, &["--verify", "hmac_sha256"]);
     let trigger = shown(&sandbox, &id);
@@ -458,7 +458,7 @@ fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
     git(&sandbox, &["add", "-A", ".dormouse"]);
     let tracked = git(&sandbox, &["ls-files"]);
     assert!(!tracked.contains("keys/"), "{tracked}");
-    // The key also serves as the secret of `trigger deliver`.
+    // The trigger's key for signatures also serves as the secret of `trigger deliver`.
     delivered(&sandbox, &id, &["hello"]);
     sandbox.run(["trigger", "rotate", &id, "--secret-file", "new"]);
     assert_ne!(key(&keys), first);
@@ -472,8 +472,8 @@ fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
 }
 
 /// Runs commands in a turn of `ada` and returns the exit status and error kind of each. In a
-/// command, `$ID` is the wait with which the turn begins, `$TRIG` the trigger of the command
-/// before.
+/// command, `$ID` is the wait with which the turn begins, and `$TRIG` the trigger of the previous
+/// command.
 fn in_turn(sandbox: &Sandbox, commands: &[&str]) -> Vec<String> {
     let own = own_name();
     let mut script = format!(
@@ -518,7 +518,7 @@ fn a_turn_makes_a_trigger_for_its_own_wait_and_no_other() {
     let wait = fs::read_to_string(sandbox.home().join("wait")).unwrap();
     let list = sandbox.json_lines(["trigger", "list", "-a", "ada"]);
     assert!(list.iter().any(|one| one["scope"] == format!("wait:{}", wait.trim_end())), "{list:?}");
-    // A turn can revoke its own trigger.
+    // A turn can revoke a trigger that it has created.
     sandbox.run(["enqueue", "ada", "again"]);
     let said = in_turn(&sandbox, &["trigger create --wait $ID", "trigger revoke $TRIG"]);
     assert_eq!(said, ["0"; 2]);
@@ -541,7 +541,7 @@ fn what_a_turn_delivers_is_one_hop_further() {
     sandbox.run(["enqueue", "ada", "go"]);
     let ran = sandbox.cmd(["tick", "ada", "--until-idle", "--json"]).output();
     let turns = ran.stdout.lines().filter(|line| line.contains("\"terminal\"")).count();
-    assert_eq!(turns, 3, "the third turn exceeds max_hops: {ran}");
+    assert_eq!(turns, 3, "the delivery of the third turn exceeds max_hops: {ran}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::setup::{
     wait_for,
 };
 
-/// Policy without a second attempt.
+/// Policy lines that allow only one attempt.
 const LAST: &str = "[recovery]\nmax_attempts = 1\n";
 
 fn pending(sandbox: &Sandbox) -> usize {
@@ -69,7 +69,7 @@ fn a_failure_shows_the_end_of_the_output() {
     let answer = &objects(&failed(&["--json"]).stdout)[0];
     let output = answer["output"].as_str().unwrap();
     assert!(output.starts_with("82\n") && output.ends_with("\n100\nreading\nno such branch"), "{output}");
-    // `ask` shows the output of its turn once.
+    // `ask` shows the output of its turn only once, although the turn fails.
     let ran = sandbox.cmd(["ask", "ada", "y"]).exits(7);
     let is_output = |line: &&str| line.ends_with("| no such branch") || *line == "no such branch";
     assert_eq!(ran.stderr.lines().filter(is_output).count(), 1, "{ran}");
@@ -143,7 +143,7 @@ fn a_repeat_of_what_has_ended_is_answered_at_once_even_by_a_stopped_agent() {
     let sandbox = started("echo done once").with_real_clock();
     let line = ["enqueue", "ada", "build 7", "--dedupe-key", "build-7", "--await", "--timeout", "5m"];
     let cmd = waiting(&sandbox, sandbox.cmd(line));
-    // A second command with the same key waits for the same message.
+    // A second command with the same dedupe key waits for the message of the first.
     let second = Beside::start(sandbox.cmd(line));
     sandbox.run(["tick", "ada", "--until-idle"]);
     for waiting in [cmd, second] {
@@ -182,7 +182,7 @@ fn a_batch_waits_for_all_and_ends_with_the_gravest_verdict() {
     let script = format!("{} enqueue ada --batch --await --json < \"$HOME/lines\"", own_name());
     let cmd = waiting(&sandbox, sandbox.program("sh", vec!["-c".into(), script.into()]));
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    // The failed message leads to a backoff, after which the last message is claimed.
+    // After the failed message the agent pauses (backoff), then processes the last message.
     eventually("an empty queue", || {
         sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         (pending(&sandbox) == 0).then_some(())
@@ -219,8 +219,8 @@ fn nobody_waits_for_himself() {
 fn a_signal_ends_the_wait_and_says_where_the_message_is() {
     let sandbox = started("touch \"$HOME/begun\"; echo done").with_real_clock();
     let cmd = waiting(&sandbox, sandbox.cmd(["enqueue", "ada", "x", "--await"]));
-    // The command checks the message once more before it waits, so the signal must not come
-    // earlier.
+    // The command checks the message once more before it waits, so the signal must come after that
+    // check.
     let pid = Pid::from_raw(cmd.0.id() as i32).unwrap();
     eventually("the command waits", || {
         let call = fs::read_to_string(format!("/proc/{}/wchan", cmd.0.id())).unwrap_or_default();
@@ -228,7 +228,7 @@ fn a_signal_ends_the_wait_and_says_where_the_message_is() {
     });
     kill_process(pid, Signal::INT).unwrap();
     let ran = cmd.end();
-    // The signal itself ends a command that has not begun to wait.
+    // If the command has not begun to wait, the signal itself ends the process.
     if ran.status.code().is_some() {
         assert_eq!(ran.code(), 1, "{ran}");
         assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("ended by signal 2"), "{ran}");

@@ -11,7 +11,7 @@ use crate::setup::{
     texts, wait, waits, words,
 };
 
-/// Turn that copies its context and its prompt into the project.
+/// Turn that copies its context and its stdin into files of the project.
 const NOTING: &str = "cp \"$DORMOUSE_CONTEXT\" context; cat > prompt";
 
 fn context(sandbox: &Sandbox) -> Value {
@@ -38,7 +38,7 @@ fn nobody_but_the_operator_answers_a_question_to_the_operator() {
     assert_eq!(objects(&ran.stdout)[0]["error"]["kind"], "operators_answer", "{ran}");
     let line = json!({ "text": "yes", "origin": "channel:irc", "wait_id": question }).to_string();
     sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(line.clone()).exits(4);
-    // A file in the inbox and a turn of another agent can't answer either.
+    // Neither a file in the inbox nor a turn of another agent can answer the operator's question.
     let dropped = json!({ "text": "yes", "wait_id": question }).to_string();
     fs::write(sandbox.agent("ada").join("inbox/note.json"), dropped).unwrap();
     let answer = format!("\"{}\" enqueue ada yes --wait {question}", dormouse().display());

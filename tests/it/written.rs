@@ -1,4 +1,4 @@
-//! Tests the files of `--output`: each is written whole or not at all, and no other file is left.
+//! Tests the files of `--output`: each is written completely or not at all, without other files.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -26,7 +26,7 @@ fn out(sandbox: &Sandbox) -> std::path::PathBuf {
     sandbox.project().join("out")
 }
 
-/// True if the output of the command is complete.
+/// True if the file at `path` contains the complete output of the command `words`.
 fn is_whole(path: &Path, words: &[&str]) -> bool {
     let bytes = fs::read(path).unwrap();
     match words[0] {
@@ -55,7 +55,8 @@ fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
                 strace::harm(&sandbox, words, "", call, Harm::Kill);
                 let there = names(&out(&sandbox));
                 let it = out(&sandbox).join("it");
-                // A temporary name exists only while the command replaces a former file.
+                // A temporary file may be left only if the command was replacing a former file,
+                // which must be intact.
                 let is_former = fs::read(&it).is_ok_and(|bytes| bytes == b"former");
                 let is_alone = there.iter().all(|name| name == "it");
                 assert!(is_alone || is_former, "{words:?} killed at {call}: {there:?}");
@@ -95,7 +96,7 @@ fn what_a_living_command_writes_is_left_to_it() {
     drop(held);
     sandbox.run(["metrics", "-o", "out/it"]);
     assert_eq!(names(&out(&sandbox)), ["it"]);
-    // The command does not remove a symbolic link in the place of the temporary file.
+    // The command must not delete a symbolic link that has the name of its temporary file.
     symlink("elsewhere", &beside).unwrap();
     sandbox.cmd(["metrics", "-o", "out/it"]).exits(1);
     assert_eq!(names(&out(&sandbox)), ["it", "it.new-dormouse"]);

@@ -1,9 +1,9 @@
-//! Budget of production lines: a ceiling for each room, which commits may lower and never raise.
+//! Budget of production code: a maximum of lines for each part, which commits may only lower.
 
 use super::{Source, shipped};
 
 /// Part of the program: the paths of its files below `src`, its maximum number of lines, and the
-/// goal.
+/// number that is to be reached.
 struct Room {
     name: &'static str,
     paths: &'static [&'static str],
@@ -11,8 +11,8 @@ struct Room {
     goal: usize,
 }
 
-/// Maximum difference between a ceiling and the lines of its room. A commit that removes more lines
-/// lowers the ceiling.
+/// Maximum difference between the allowed and the actual number of lines of a part. A commit that
+/// removes more lines must lower the allowed number.
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
@@ -50,13 +50,12 @@ const ROOMS: [Room; 9] = [
     },
 ];
 
-/// True if the file is in the room.
 fn belongs(room: &Room, source: &Source) -> bool {
     let below = source.path.trim_start_matches("src/");
     room.paths.iter().any(|path| below.starts_with(path))
 }
 
-/// Counts the lines of a file before its unit tests, comments and empty lines included.
+/// Counts the lines of a file before its unit tests, including comments and empty lines.
 fn lines(source: &Source) -> usize {
     source.text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count()
 }

@@ -12,7 +12,7 @@ fn no_circle_has_more_than_two_files() {
     assert_none(shown.collect(), "more than two files import each other in a circle");
 }
 
-/// Returns the circles of more than two files, each as the paths of its modules.
+/// Returns the import circles of more than two files, each as the paths of its modules.
 fn circles(sources: &[Source]) -> BTreeSet<BTreeSet<String>> {
     let mut crate_ = Modules::default();
     sources.iter().for_each(|source| crate_.add(&module(&source.path), &module(&source.path), source.code()));

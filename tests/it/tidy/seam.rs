@@ -1,5 +1,5 @@
-//! Tests that no path crosses the interface of the store: the items that `src/store/mod.rs` lists
-//! name agents, ids, records and times.
+//! Tests that the interface of the store takes and returns no paths: the items that
+//! `src/store/mod.rs` lists name agents, ids, records and times.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn no_path_crosses_the_seam() {
     );
 }
 
-/// Returns the items that the interface lists, without the modules of the stores.
+/// Returns the names that `src/store/mod.rs` re-exports from its modules `dir` and `seam`.
 fn listed(code: &str) -> BTreeSet<String> {
     let after = |word| code.split(word).skip(1);
     let lists = after("pub use dir::").chain(after("pub use seam::"));
@@ -36,12 +36,12 @@ fn listed(code: &str) -> BTreeSet<String> {
     lists.flat_map(words).filter(|word| !word.is_empty()).collect()
 }
 
-/// Returns the public parts of these types and functions that show a path, as `path:line: text`.
+/// Returns the public parts of types and functions in `names` that show a path: `path:line: text`.
 fn crossing(source: &Source, names: &BTreeSet<String>) -> Vec<String> {
     let code = source.code();
     let mut found = Vec::new();
-    // State of the scan: in a listed item, in an enum, and the text of the current signature. All
-    // of an enum counts, but only the public parts of another type.
+    // `is_ours`: inside an item of `names`. Variants of an enum are public without `pub`, so each
+    // line of an enum is checked.
     let (mut is_ours, mut is_enum, mut signature) = (false, false, String::new());
     for (at, line) in code.lines().enumerate() {
         if !line.starts_with(' ') && !line.trim().is_empty() && !line.starts_with([')', '}']) {
@@ -65,8 +65,8 @@ fn crossing(source: &Source, names: &BTreeSet<String>) -> Vec<String> {
     found
 }
 
-/// Returns the name of the item that begins at the left margin, for example `Store` for
-/// `impl Store`. `None` for a trait that a type implements, and for a private item.
+/// Returns the name of the item that begins at the left margin, for example `Store` for `impl
+/// Store`. Returns `None` for `impl Trait for Type`, and for a private item.
 fn subject(line: &str) -> Option<&str> {
     let (_, rest) = ["impl", "struct ", "enum ", "fn "].iter().find_map(|word| line.split_once(word))?;
     if line.starts_with("impl") && line.contains(" for ")

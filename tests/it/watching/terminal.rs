@@ -1,4 +1,4 @@
-//! Provides a pseudo-terminal whose program's output is interpreted as by a real terminal.
+//! Provides a pseudo-terminal, and interprets the output of its program like a real terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -15,10 +15,11 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use crate::harness::Sandbox;
 use crate::setup::{Beside, eventually, pseudo_terminal};
 
-/// Maximum time until a screen must appear, even on a slow machine.
+/// Maximum time until an expected text must appear on the screen, even on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Interval of the checks if the program has ended. A screen is read in less time.
+/// Time without the expected screen after which a test checks if the program has ended. Reading the
+/// last output takes less time.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// Screen of a terminal, and all bytes that were written to it.
@@ -28,11 +29,11 @@ struct Drawn {
 }
 
 pub struct Terminal {
-    /// The first field, so that the program ends before its terminal is closed.
+    /// Dropped first, so that the program ends before its terminal is closed.
     child: Beside,
-    /// End of the terminal that gets the keys. `None` after [`Terminal::close`].
+    /// Master side of the terminal, which gets the keys. `None` after [`Terminal::close`].
     ours: Option<File>,
-    /// Pipe whose end stops the thread that reads the output.
+    /// Pipe that, when closed, stops the thread that reads the output.
     reads: Option<OwnedFd>,
     theirs: OwnedFd,
     before: Termios,
@@ -40,7 +41,7 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// Starts `watch` with these arguments, on a terminal of 80 columns and 24 rows.
+    /// Starts `dormouse watch` with the given arguments, on a terminal of 80 columns and 24 rows.
     pub fn watch(sandbox: &Sandbox, args: &[&str]) -> Terminal {
         Terminal::of_size(sandbox, args, &[], 80, 24)
     }
@@ -57,7 +58,7 @@ impl Terminal {
         Terminal::of_program(sandbox, own.to_str().unwrap(), &args, env, columns, rows)
     }
 
-    /// Starts a program. The script of a `bash` has the path of dormouse in `$0`.
+    /// Starts a program on a terminal. A script of `bash` has the path of dormouse in `$0`.
     pub fn of_program(
         sandbox: &Sandbox,
         program: &str,
@@ -82,8 +83,8 @@ impl Terminal {
         // SAFETY: the closure runs between fork and exec and makes system calls alone.
         unsafe {
             command.pre_exec(|| {
-                // A script that runs the tests in the background makes them ignore some of these
-                // signals.
+                // The tests may have inherited ignored signals from a script that runs them in the
+                // background.
                 for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGTERM, libc::SIGTSTP] {
                     libc::signal(signal, libc::SIG_DFL);
                 }
@@ -110,7 +111,7 @@ impl Terminal {
         self.becomes(what, |text| text.contains(what))
     }
 
-    /// Waits until the screen has a property, which failures call `what`. Returns the whole screen.
+    /// Waits until `is` accepts the screen, which failures call `what`. Returns the whole screen.
     #[track_caller]
     pub fn becomes(&self, what: &str, is: impl Fn(&str) -> bool) -> String {
         let (drawn, changed) = &*self.drawn;
@@ -126,13 +127,13 @@ impl Terminal {
             }
             let written = String::from_utf8_lossy(&drawn.written).into_owned();
             drop(drawn);
-            // A program that has ended draws nothing more.
+            // A program that has ended draws nothing more, so the wait ends.
             let is_over = state.starts_with("ended") || begun.elapsed() > PATIENCE;
             assert!(!is_over, "no {what} on the screen; program: {state}:\n{shown}\nwritten: {written:?}");
         }
     }
 
-    /// Describes the end of the program, or else its process.
+    /// Returns how the program has ended, or else the `stat` line of its process.
     fn state(&self) -> String {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(Pid::from_child(&self.child.0)), options).unwrap() {
@@ -141,7 +142,7 @@ impl Terminal {
         }
     }
 
-    /// Returns all that the program has written.
+    /// Returns all bytes that the program has written, as text.
     pub fn written(&self) -> String {
         String::from_utf8_lossy(&self.drawn.0.lock().unwrap().written).into_owned()
     }
@@ -187,7 +188,7 @@ impl Terminal {
         counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
     }
 
-    /// True if the terminal is as it was before the program.
+    /// True if the terminal has the same modes as before the program, and shows the main screen.
     pub fn is_put_back(&self) -> bool {
         let after = tcgetattr(&self.theirs).unwrap();
         let drawn = self.drawn.0.lock().unwrap();
@@ -199,15 +200,14 @@ impl Terminal {
             && !screen.bracketed_paste()
     }
 
-    /// Presses the keys that end the program, and asserts that it succeeds.
+    /// Presses the keys that end the program, and asserts that it exits with 0.
     #[track_caller]
     pub fn quits(mut self, keys: &str) {
         self.press(keys);
         assert_eq!(self.ends(), Some(0));
     }
 
-    /// Waits for the end of the program, and until the terminal is as before. Returns the exit
-    /// status.
+    /// Waits until the program has ended and the terminal is as before. Returns the exit status.
     #[track_caller]
     pub fn ends(mut self) -> Option<i32> {
         let status = eventually("the end of the program", || self.child.0.try_wait().unwrap());
@@ -222,7 +222,7 @@ fn size(columns: u16, rows: u16) -> Winsize {
     Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }
 }
 
-/// Interprets the output of the program until the terminal or the other end of `stops` is closed.
+/// Interprets the program's output until the terminal or the other end of `stops` is closed.
 fn read(mut from: File, stops: OwnedFd, to: &(Mutex<Drawn>, Condvar)) {
     let mut buffer = [0; 4096];
     loop {
