@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_entry_is_passed_over() {
+    fn invalid_account_lines_are_skipped() {
         let text = "root:x:0:0:root:/root:/bin/sh\n\nci:x:1001:1001::/:\nbuild:x:1001:7::/:\n:x:5:5\n+\nnobody:x:no\n";
         assert_eq!(entries(text).collect::<Vec<_>>(), [("root", 0), ("ci", 1001), ("build", 1001)]);
     }

@@ -57,7 +57,7 @@ fn acts(cap: &CapPath, good: &CapPath) -> Vec<(&'static str, Result<()>)> {
 }
 
 #[test]
-fn nothing_outside_is_read_or_changed_whatever_lies_inside() {
+fn no_path_reads_or_changes_a_file_outside_the_root() {
     let (dir, root) = trapped();
     let before = outside(&dir);
     let ways = [
@@ -85,7 +85,7 @@ fn nothing_outside_is_read_or_changed_whatever_lies_inside() {
 }
 
 #[test]
-fn a_link_is_named_as_what_is_in_the_way_even_one_that_stays_inside() {
+fn any_symlink_in_a_path_is_an_error_that_names_the_symlink() {
     let (_dir, root) = trapped();
     for (way, link) in
         [("link/below/new", "link"), ("inner-link/file", "inner-link"), ("file-link", "file-link")]
@@ -97,7 +97,7 @@ fn a_link_is_named_as_what_is_in_the_way_even_one_that_stays_inside() {
 }
 
 #[test]
-fn walking_down_opens_and_refuses_the_same_as_one_call() {
+fn walk_opens_and_refuses_the_same_paths_as_open() {
     let (_dir, root) = trapped();
     fs::create_dir(root.join("real/deep").path()).unwrap();
     fs::write(root.join("real/deep/file").path(), "ours").unwrap();
@@ -132,7 +132,7 @@ fn walking_down_opens_and_refuses_the_same_as_one_call() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_at_once() {
+fn a_pipe_a_socket_or_a_directory_is_refused_as_a_file() {
     let (_dir, root) = trapped();
     root.join("pipe").make_pipe().unwrap();
     let _writer = root.join("pipe").open_pipe(OFlags::RDWR).unwrap().unwrap();
@@ -151,7 +151,7 @@ fn what_is_no_file_is_refused_at_once() {
 }
 
 #[test]
-fn what_is_there_is_opened_and_what_is_not_is_made_only_where_that_is_meant() {
+fn missing_files_are_created_only_on_request() {
     let (_dir, root) = trapped();
     let cap = root.join("lines");
     assert!(cap.open_file().unwrap().is_none());
@@ -167,7 +167,7 @@ fn what_is_there_is_opened_and_what_is_not_is_made_only_where_that_is_meant() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_unread() {
+fn sparse_files_and_files_over_the_limit_are_refused() {
     let (_dir, root) = trapped();
     let sparse = File::create(root.join("sparse").path()).unwrap();
     sparse.set_len(1 << 40).unwrap();
@@ -183,7 +183,7 @@ fn what_is_too_large_is_refused_unread() {
 }
 
 #[test]
-fn a_new_file_is_never_written_into_what_had_its_name() {
+fn create_never_writes_into_an_existing_file() {
     let (dir, root) = trapped();
     fs::hard_link(dir.path().join("outside/file"), root.join("staged").path()).unwrap();
     for name in ["staged", "file-link", "dangling"] {
@@ -195,7 +195,7 @@ fn a_new_file_is_never_written_into_what_had_its_name() {
 }
 
 #[test]
-fn a_tree_goes_with_its_links_and_not_with_what_they_lead_to() {
+fn remove_tree_deletes_symlinks_but_not_their_targets() {
     let (dir, root) = trapped();
     let tree = root.join("tree");
     tree.join("a/b").make_dirs().unwrap();
@@ -210,7 +210,7 @@ fn a_tree_goes_with_its_links_and_not_with_what_they_lead_to() {
 }
 
 #[test]
-fn two_directories_have_each_others_names_in_one_call() {
+fn try_exchange_swaps_the_names_of_two_directories() {
     let dir = tempfile::tempdir().unwrap();
     let cap = |name: &str| at(dir.path()).join(name);
     for name in ["one", "other"] {
@@ -223,7 +223,7 @@ fn two_directories_have_each_others_names_in_one_call() {
 }
 
 #[test]
-fn what_has_a_name_is_not_replaced() {
+fn rename_if_free_never_replaces_an_existing_file() {
     let dir = tempfile::tempdir().unwrap();
     let cap = |name: &str| at(dir.path()).join(name);
     fs::write(cap("one").path(), "one").unwrap();
@@ -240,7 +240,7 @@ fn what_has_a_name_is_not_replaced() {
 /// A new directory gets the permissions of the directory that it replaces, and a change of the
 /// directory updates its modification time.
 #[test]
-fn a_directory_takes_after_another_and_shows_a_change() {
+fn take_after_copies_permissions_and_a_change_updates_the_mtime() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let dir = tempfile::tempdir().unwrap();
     let cap = |name: &str| at(dir.path()).join(name);
@@ -258,7 +258,7 @@ fn a_directory_takes_after_another_and_shows_a_change() {
 }
 
 #[test]
-fn a_file_takes_the_place_of_another_and_of_nothing_else() {
+fn replace_works_on_a_file_or_a_free_name_but_not_on_a_directory() {
     let dir = tempfile::tempdir().unwrap();
     let cap = |name: &str| at(dir.path()).join(name);
     for name in ["dir", "other/dir"] {

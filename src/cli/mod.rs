@@ -249,12 +249,12 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_declarations_hold_together() {
+    fn the_command_line_declarations_are_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_command_by_itself_is_read_as_among_all() {
+    fn the_parser_of_one_command_agrees_with_the_full_parser() {
         for line in [
             "tick a b --dry-run --jobs 2",
             "--json tick --all --exit-code -C here",

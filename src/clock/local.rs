@@ -183,7 +183,7 @@ mod tests {
         [(828_234_000, 7200, true, "CEST"), (846_378_000, 3600, false, "CET")];
 
     #[test]
-    fn tz_says_the_zone_before_the_machine_does() {
+    fn tz_overrides_the_time_zone_of_the_machine() {
         let machine = Machine::new().link("/usr/share/zoneinfo/Asia/Tokyo");
         for (tz, expected) in [
             ("Europe/Berlin", "Europe/Berlin"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_says_its_zone_by_a_link_a_name_or_the_content_of_a_file() {
+    fn the_machine_zone_is_read_from_localtime_or_etc_timezone() {
         let berlin = compiled(&BERLIN_CHANGES, BERLIN);
         // Morocco changes its offset each Ramadan, which the rule of its file does not describe.
         let listed = [
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_compiled_zone_is_refused_without_a_panic() {
+    fn a_damaged_compiled_zone_never_panics_and_a_truncated_zone_is_refused() {
         let whole = compiled(&BERLIN_CHANGES, BERLIN);
         for length in 0..whole.len() {
             assert!(Zone::compiled(&whole[..length]).is_none(), "{length}");

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn provenance_is_what_the_settings_name_and_no_longer_than_it_may_be() {
+    fn provenance_has_only_configured_headers_and_is_bounded() {
         let settings = IngressSettings::default();
         let long = "x".repeat(9000);
         let headers = [

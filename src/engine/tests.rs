@@ -16,7 +16,7 @@ mod readers {
     use crate::store::tests::{positional, tried};
 
     #[test]
-    fn outcomes_and_dropped_files() {
+    fn outcome_and_submission_parsers_never_panic() {
         let outcome = br#"{"brief": "x", "usage": {"input_tokens": 1, "cost_usd": 0.25, "model": "m"}, "actions": [
             {"do": "work.add", "objective": "o", "todo": [{"text": "one", "done": true}], "pick": true},
             {"do": "wait", "kind": "external", "resource": "r", "reason": "y", "recheck_after": "6h"},
@@ -34,7 +34,7 @@ mod readers {
 
     /// Tests every action with every field that holds an object.
     #[test]
-    fn an_array_is_no_object_in_an_outcome_or_a_dropped_file() {
+    fn outcomes_and_submissions_refuse_an_array_in_place_of_an_object() {
         let (work, wait) = ("work_01900000000070008000000000000001", "wait_01900000000070008000000000000001");
         let outcome = serde_json::json!({
             "brief": "b", "usage": { "input_tokens": 1, "output_tokens": 2, "cost_usd": 0.5, "model": "m" },
@@ -61,7 +61,7 @@ mod readers {
     }
 
     #[test]
-    fn what_leaves_no_doubt_is_mended_with_a_note() {
+    fn unambiguous_faults_of_an_outcome_are_repaired_with_a_note() {
         let limits = Limits::default();
         for (text, notes) in [
             ("", 1),
@@ -87,7 +87,7 @@ mod readers {
     }
 
     #[test]
-    fn words() {
+    fn argument_parsers_never_panic() {
         let samples = [
             "1h30m",
             "2d",

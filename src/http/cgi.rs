@@ -59,7 +59,7 @@ mod tests {
 
     /// Any CGI variables, in any order and number, result in a request or a refusal.
     #[test]
-    fn whatever_a_server_tells_is_read_or_refused() {
+    fn random_cgi_variables_give_a_request_or_a_refusal() {
         const NAMES: [&str; 10] = [
             "REQUEST_METHOD",
             "PATH_INFO",

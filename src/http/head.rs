@@ -119,7 +119,7 @@ mod tests {
 
     /// Any bytes result in a request or a refusal.
     #[test]
-    fn whatever_comes_is_read_or_refused() {
+    fn random_bytes_give_a_request_or_a_refusal() {
         let whole = b"POST /agents/a/triggers/b?c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";
         let head = parse(whole).unwrap();
         assert_eq!((head.request.path.as_str(), head.length, head.waits), ("/agents/a/triggers/b", 2, false));

@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_back_from_their_digits() {
+    fn bytes_survive_hex_encoding_and_decoding() {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(bytes(&digits(&all)), Some(all));
         assert_eq!(bytes("aBFf"), Some(vec![0xab, 0xff]));

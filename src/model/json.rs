@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_means_anything_to_the_reader() {
+    fn the_reader_treats_private_serde_json_keys_as_plain_keys() {
         for key in ["$serde_json::private::RawValue", "$serde_json::private::Number"] {
             let text = json!({ key: "[1]", "other": { key: { key: "2" } } }).to_string();
             assert_eq!(value(text.as_bytes()).unwrap().to_string(), text);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_has_an_end_whatever_is_read() {
+    fn deeply_nested_json_is_refused() {
         let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
         assert!(value(deep.as_bytes()).is_err() && Sent::read(&deep).is_err());
         let object = format!("{}1{}", "{\"a\":".repeat(200), "}".repeat(200));
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_character_is_mended_and_a_whole_one_is_left() {
+    fn lone_surrogates_are_replaced_and_pairs_are_kept() {
         for (text, mended) in [
             ("\"\\ud800\"", "\"\\ufffd\""),
             ("\"\\uDFFFx\"", "\"\\ufffdx\""),

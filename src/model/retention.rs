@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_a_default_and_says_what_it_takes() {
+    fn every_key_has_a_default_and_errors_explain_invalid_values() {
         assert_eq!(read(""), Ok(Retention::default()));
         let all = "runs = \"1d\"\nfailed_runs = \"forever\"\ntasks = \"0s\"\noutput = \"1 MiB\"\narchive = \"1y\"\n\
                    context = \"all\"\n";
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_past_once_its_time_is() {
+    fn a_record_expires_at_the_end_of_its_retention_period() {
         let at = |days: u64| Time::from_millis(0).after(Span::from_secs(days * DAY));
         assert!(!Keep::days(30).is_past(at(0), at(29)));
         assert!(Keep::days(30).is_past(at(0), at(30)));

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_that_is_past_rings_at_once_and_none_never() {
+    fn an_alarm_with_a_past_time_rings_at_once_and_without_a_time_never() {
         let mut alarm = Alarm::new().unwrap();
         assert_eq!(alarm.has_rung(), AlarmStage::No);
         alarm.set(Some(Time::from_millis(5))).unwrap();

@@ -153,7 +153,7 @@ mod tests {
     use crate::cap_fs::at;
 
     #[test]
-    fn a_locked_directory_is_not_abandoned_whatever_its_name_says() {
+    fn a_locked_hook_directory_is_not_deleted_as_abandoned() {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let held = HookScratch::make(&tmp).unwrap();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_found_as_its_hook_ends_is_not_that_of_a_later_one() {
+    fn the_cleanup_of_a_hook_never_removes_the_directory_of_a_later_hook() {
         let dir = tempfile::tempdir().unwrap();
         let tmp = at(dir.path());
         let first = HookScratch::make(&tmp).unwrap();

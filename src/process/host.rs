@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_tells_of_memory_is_read() {
+    fn free_memory_is_read_from_meminfo() {
         let text = "MemTotal:  1000 kB\nMemFree:  100 kB\nMemAvailable:   250 kB\n";
         assert_eq!(of_meminfo(text), Some(25.0));
         for garbled in
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_has_a_size() {
+    fn the_free_disk_space_of_an_existing_path_is_a_percentage() {
         assert!(free_disk(Path::new("/")).is_some_and(|free| (0.0..=100.0).contains(&free)));
         assert_eq!(free_disk(Path::new("/nowhere")), None);
     }

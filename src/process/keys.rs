@@ -198,7 +198,7 @@ mod tests {
     ];
 
     #[test]
-    fn what_is_sent_is_taken_whole_or_in_pieces() {
+    fn keys_are_parsed_from_whole_or_split_input() {
         for (sent, meant) in SENT {
             assert_eq!(Keys::default().of(sent), *meant, "{sent:?}");
             for cut in 1..sent.len() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_is_a_key_and_what_is_never_whole_is_given_up() {
+    fn a_lone_escape_is_a_key_and_an_endless_sequence_is_discarded() {
         let mut keys = Keys::default();
         assert_eq!(keys.of(b"\x1b"), [Key::Escape]);
         assert_eq!(keys.of(b"\x1b\x1b[A"), [Key::Escape, Key::Up]);

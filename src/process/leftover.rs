@@ -342,14 +342,14 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_is_known_by_its_start_and_the_group_by_the_leader() {
+    fn the_recorded_leader_and_its_process_group_are_found() {
         let turn = Turn::start(None, "sleep 600 & echo; wait");
         assert_eq!(turn.found().len(), 2);
         assert!(turn.found().contains(&turn.pid()));
     }
 
     #[test]
-    fn a_reused_pid_is_not_hit() {
+    fn a_process_with_a_reused_pid_is_not_ended() {
         let mut turn = Turn::start(Some(format!("{}2", run_id())), "sleep 600 & echo; wait");
         for start in [1, u64::MAX] {
             turn.forge_start(start);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_directory_has_started_is_not_hit() {
+    fn a_process_of_another_state_directory_is_not_found() {
         let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
         // A copied state directory has the same leader record, but has not started the turn.
         let copied = tempfile::tempdir().unwrap();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_record_the_environment_tells() {
+    fn without_a_leader_file_processes_are_found_by_environment() {
         let turn = Turn::start(Some(run_id()), "sleep 600 & echo; wait");
         for text in ["", "garbled", "\n\n\n"] {
             fs::write(turn.leader.path(), text).unwrap();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_is_spared_with_all_below_it_though_it_is_a_child_and_in_the_group_at_first() {
+    fn a_supervisor_and_its_descendants_are_not_leftover_processes() {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join(format!("{TASK}.lock"));
         let script = format!(
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_makes_no_supervisor() {
+    fn the_variable_without_the_lock_does_not_mark_a_supervisor() {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join(format!("{TASK}.lock"));
         for value in ["1", "", TASK] {
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_zombie_is_gone() {
+    fn a_zombie_counts_as_ended() {
         let turn = Turn::start(Some(run_id()), "echo");
         let leader = table::open(turn.pid()).unwrap();
         let mut fds = [PollFd::new(&leader, PollFlags::IN)];
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_is_enough_for_most_even_if_they_are_stopped() {
+    fn sigterm_ends_even_a_stopped_process() {
         let mut turn = Turn::start(Some(run_id()), "echo; exec sleep 600");
         LeftoverProcesses::find(&mark(), &turn.leader).unwrap().signal(Signal::STOP).unwrap();
         assert_eq!(turn.end(LONG), EndedBy::Term);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cleans_up_is_waited_for() {
+    fn a_process_gets_time_to_clean_up_after_sigterm() {
         let mut turn =
             Turn::start(Some(run_id()), "trap 'sleep 0.2; exit 7' TERM; echo; while :; do sleep 0.1; done");
         assert_eq!(turn.end(LONG), EndedBy::Term);

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn up_to_the_bound_everything_is_kept() {
+    fn a_log_keeps_all_output_up_to_its_limit() {
         assert_eq!(logged(10, &[]).0, "");
         assert_eq!(logged(10, &[b"012345678"]).0, "012345678");
         let (text, captured) = logged(10, &[b"01234", b"56789"]);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn head_and_tail_are_the_same_however_the_pieces_fall() {
+    fn the_log_does_not_depend_on_the_sizes_of_the_writes() {
         let all: Vec<u8> = (0..1000u32).flat_map(|n| format!("{n:03};").into_bytes()).collect();
         for bound in [0, 1, 2, 7, 10, 64, 999, 3999] {
             let (head, tail) = (bound / 2, bound - bound / 2);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_that_is_not_blank_is_told() {
+    fn the_last_line_that_is_not_blank_is_returned() {
         assert_eq!(last_line(&[]), None);
         assert_eq!(last_line(&[b"\n \t\r\n\n"]), None);
         assert_eq!(last_line(&[b"one\ntwo"]).as_deref(), Some("two"));

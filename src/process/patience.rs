@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_loses_patience_for_a_machine_that_stands_still() {
+    fn wait_until_makes_all_its_checks_even_if_each_is_slow() {
         for (until, found) in [(4, true), (5, false)] {
             let mut looks = 0;
             let is_so = wait_until(PAUSE * 3, || {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_standstill_processes_get_the_rest_of_their_time() {
+    fn after_a_suspension_processes_get_the_rest_of_their_time() {
         let mut patience = Patience::of(Duration::from_millis(1));
         assert!(patience.next().is_some());
         while !is_past(patience.until) {}
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn no_time_is_over_at_once_and_any_other_in_the_end() {
+    fn a_zero_time_limit_ends_at_once_and_the_maximum_does_not() {
         assert!(Patience::of(Duration::ZERO).next().is_none());
         let mut endless = Patience::of(Duration::MAX);
         assert!((0..1000).all(|_| endless.next().is_some()));

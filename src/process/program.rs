@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_of_a_program_has_its_own_words() {
+    fn each_reason_why_a_program_cannot_start_has_its_own_text() {
         let dir = tempfile::tempdir().unwrap();
         let put = |name: &str, text: &str, mode: u32| {
             fs::write(dir.path().join(name), text).unwrap();

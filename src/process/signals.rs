@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rust_ignores_sigpipe_and_that_is_seen() {
+    fn the_set_of_ignored_signals_contains_sigpipe() {
         assert!(is_in(ignored(), signal_hook::consts::SIGPIPE));
         assert!(!is_in(ignored(), SIGTERM));
     }

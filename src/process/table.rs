@@ -160,7 +160,7 @@ mod tests {
         "42 (a) b (c) S 7 40 39 0 -1 4194560 1544 28083 2 22 0 1 16 4 20 0 1 0 132282 5124096 936";
 
     #[test]
-    fn a_name_with_parentheses_is_no_trap() {
+    fn a_process_name_with_parentheses_is_parsed() {
         let process = ProcessStat::parse(LINE.as_bytes()).unwrap();
         assert_eq!(
             process,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_garbled_line_is_no_process() {
+    fn a_malformed_stat_line_is_refused() {
         for line in ["", "(", ")(", "42 (a", "42 (a) S", "0 (a) S 1 2 3", "-5 (a) S 1", "x (y) Z 1 1"] {
             assert_eq!(ProcessStat::parse(line.as_bytes()), None, "{line}");
         }

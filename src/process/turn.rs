@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn the_exit_is_told() {
+    fn the_exit_status_or_signal_of_a_turn_is_reported() {
         let dir = tempdir();
         assert_eq!(ended(&spec(dir.path(), &["true"])).exit, code(0));
         assert_eq!(ended(&sh(&dir, "exit 75")).exit, code(75));
@@ -650,7 +650,7 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_is_on_record_before_the_command_begins() {
+    fn the_leader_file_is_written_before_the_command_starts() {
         let dir = tempdir();
         let spec = sh(&dir, "cat leader; exec cat /proc/self/stat");
         ended(&spec);
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_another_boot_or_a_cut_one_says_nothing() {
+    fn a_leader_file_that_is_cut_or_from_another_boot_is_ignored() {
         let dir = tempdir();
         let path = at(dir.path()).join("leader");
         assert_eq!(leftover::leader(&path).unwrap(), None);
@@ -690,7 +690,7 @@ mod tests {
     }
 
     #[test]
-    fn past_its_time_a_turn_is_asked_to_end() {
+    fn a_turn_gets_sigterm_after_its_timeout() {
         let dir = tempdir();
         let mut spec = sh(&dir, "trap 'echo bye; exit 9' TERM; echo up; while :; do sleep 600 & wait; done");
         spec.timeout = Some(Duration::from_millis(300));
@@ -717,14 +717,14 @@ mod tests {
     }
 
     #[test]
-    fn without_its_streams_a_turn_goes_on() {
+    fn a_turn_that_closes_its_output_streams_continues() {
         let dir = tempdir();
         let ended = ended(&sh(&dir, "exec >&- 2>&-; sleep 0.1; exit 4"));
         assert_eq!((ended.exit, ended.stdout.bytes), (code(4), 0));
     }
 
     #[test]
-    fn a_signal_to_us_ends_the_turn() {
+    fn a_signal_to_dormouse_ends_the_turn() {
         let dir = tempdir();
         let ignored = signals::ignored();
         for (name, told) in [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP)] {
@@ -741,7 +741,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_in_the_background_ends_with_the_turn() {
+    fn background_processes_end_with_the_turn() {
         let dir = tempdir();
         for script in [
             "sleep 600 & exit 5",
@@ -761,7 +761,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_of_short_lives_is_broken() {
+    fn a_chain_of_short_lived_processes_is_ended() {
         let dir = tempdir();
         let script = dir.path().join("again");
         fs::write(&script, "#!/bin/sh\ntrap '' TERM\nsetsid ./again &\n").unwrap();
@@ -788,7 +788,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_bounded_while_it_comes() {
+    fn the_log_of_a_turn_keeps_the_head_and_tail_of_long_output() {
         let dir = tempdir();
         let mut spec = sh(&dir, "seq 1 200000; echo done");
         spec.max_output = 1000;
@@ -803,7 +803,7 @@ mod tests {
     }
 
     #[test]
-    fn when_we_are_killed_the_turn_dies_with_us() {
+    fn the_leader_of_a_turn_dies_if_dormouse_is_killed() {
         let _alone = alone();
         let dir = tempdir();
         let mut us = Command::new(std::env::current_exe().unwrap())

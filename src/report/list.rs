@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_in_the_order_in_which_people_count() {
+    fn names_are_sorted_in_natural_order() {
         let mut names = ["a10", "b", "a2", "a", "a2-x", "a02", "10", "9", "a-b"];
         names.sort_by(|one, other| natural(one, other));
         assert_eq!(names, ["9", "10", "a", "a-b", "a02", "a2", "a2-x", "a10", "b"]);

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_seen_or_steers_is_escaped_and_all_else_is_left() {
+    fn invisible_and_control_characters_are_escaped_and_others_are_kept() {
         for c in '\0'..=char::MAX {
             let text = c.to_string();
             let named = matches!(c,
@@ -314,14 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn json_in_a_text_is_still_the_same_value() {
+    fn escaped_json_is_still_the_same_value() {
         let value = serde_json::json!({ "a\u{202e}": ["\u{e0041}\u{7f}\n\u{0}", "👩\u{200d}💻", 1.5] });
         assert_eq!(serde_json::from_str::<Value>(&json(&value)).unwrap(), value);
         assert_eq!(json(&value), r#"{"a\u202e":["\udb40\udc41\u007f\n\u0000","👩\u200d💻",1.5]}"#);
     }
 
     #[test]
-    fn our_own_colours_are_left_and_no_other_sequence() {
+    fn own_colour_sequences_are_kept_and_others_are_escaped() {
         let painted = paint(true, Tone::Bad, "a\x1b[31");
         assert_eq!(
             escape_painted(&format!("{painted}\x1b[4mb\x1b")),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_character_that_comes_in_pieces_is_whole() {
+    fn a_character_split_across_chunks_is_decoded() {
         let text = "aü€👍\u{202e}z";
         for size in 1..6 {
             let mut characters = Characters::default();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_stand_below_each_other_whatever_is_in_them() {
+    fn table_columns_align_with_wide_and_coloured_text() {
         let rows =
             [["ada", "1"], ["検索", "2"], ["e\u{301}a", "3"]].map(|row| row.map(str::to_owned).to_vec());
         assert_eq!(table(&rows), "ada   1\n検索  2\ne\u{301}a    3\n");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_by_columns_and_what_takes_none_does_not_make_it_long() {
+    fn a_line_is_cut_by_display_width_and_zero_width_marks_are_limited() {
         assert_eq!(one_line("\n  hello  \n", 5), "hello");
         assert_eq!(one_line("hello!", 5), "hell…");
         assert_eq!(one_line("hello\nthere", 9), "hello…");

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_large_a_message_may_be_is_known_where_the_settings_say_it_alone() {
+    fn the_message_limit_is_known_if_agent_toml_alone_determines_it() {
         let rows = [
             ("", Takes::ByDefault),
             ("[turn]\ncommand = [\"true\"]\n", Takes::ByDefault),

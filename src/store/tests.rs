@@ -3,7 +3,7 @@
 //!
 //! `cargo test --bin dormouse readers` fuzzes each reader for a moment,
 //! `BOLERO_RANDOM_TEST_TIME_MS=3600000` for an hour each. `cargo bolero test
-//! store::tests::readers::records` lets libFuzzer search for new code paths.
+//! store::tests::readers::record_readers_never_panic` lets libFuzzer search for new code paths.
 
 pub use readers::{positional, tried};
 
@@ -150,7 +150,7 @@ mod readers {
     }
 
     #[test]
-    fn records() {
+    fn record_readers_never_panic() {
         tried(&samples("/state.json"), record::<State>);
         tried(&samples("/identity.json"), record::<Identity>);
         tried(&samples("-msg_"), |bytes| {
@@ -167,14 +167,14 @@ mod readers {
     }
 
     #[test]
-    fn lines_of_the_ledger_and_the_archive() {
+    fn ledger_and_archive_readers_never_panic() {
         tried(&lines("/ledger/"), |bytes| drop(decode_plain::<Event>(Path::new("ledger"), 1, bytes)));
         tried(&lines("/message.jsonl"), record::<Message>);
         tried(&lines("/brief.jsonl"), record::<Brief>);
     }
 
     #[test]
-    fn journals() {
+    fn the_journal_reader_never_panics() {
         let lines = include_bytes!("../../tests/data/power-cut/agents/ada/journal.jsonl");
         tried(&[lines.to_vec()], |bytes| drop(decode_all(Path::new("journal.jsonl"), bytes)));
     }
@@ -218,7 +218,7 @@ mod readers {
     }
 
     #[test]
-    fn an_array_is_no_object_in_any_record() {
+    fn every_record_refuses_an_array_in_place_of_an_object() {
         let state = |bytes: &[u8]| {
             let read = decode::<State>(Path::new("record"), bytes);
             read.is_ok_and(|state| quarantine::check(&state).is_ok())
@@ -268,7 +268,7 @@ mod readers {
     }
 
     #[test]
-    fn an_array_is_no_table_in_settings() {
+    fn settings_refuse_an_array_in_place_of_a_table() {
         let config = store_config(Path::new("dormouse.toml"), b"format = 1\n").unwrap();
         for table in ["turn", "limits", "retry", "inbox", "retention", "preemption", "tasks", "authority"] {
             for array in ["[]", "[[]]", "[\"true\"]", "[[\"true\"], false]"] {
@@ -283,7 +283,7 @@ mod readers {
     }
 
     #[test]
-    fn settings() {
+    fn settings_readers_never_panic() {
         tried(&samples("/dormouse.toml"), |bytes| drop(store_config(Path::new("dormouse.toml"), bytes)));
         let mut policies = samples("/agent.toml");
         policies.push(include_bytes!("../../tests/data/format-1/agents/bob/agent.toml").to_vec());

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_record_says_is_stale_and_the_rest_is_not() {
+    fn only_run_files_without_further_information_are_stale() {
         let dir = tempfile::tempdir().expect("a directory");
         let is_stale_file = |name: &str, content: &str, keeps: bool| {
             let cap = at(dir.path()).join(name);

@@ -24,7 +24,7 @@ fn interrupt(ask: &Beside, signal: Signal) {
 }
 
 #[test]
-fn the_answer_is_the_brief_and_what_the_turn_says_is_talk() {
+fn ask_prints_the_brief_on_stdout_and_the_turn_output_on_stderr() {
     let sandbox = started("echo looking; echo hm >&2; echo all is well");
     let ran = sandbox.cmd(["ask", "ada", "how is it?"]).output().printed(0, "all is well\n");
     for said in ["looking\n", "hm\n", "all is well\n"] {
@@ -56,7 +56,7 @@ fn ask_reports_a_dead_letter_once_and_exits_with_7() {
 }
 
 #[test]
-fn ask_queues_nothing_for_an_agent_that_takes_up_no_message() {
+fn ask_queues_nothing_for_an_unstarted_or_stopped_agent() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     let ran = sandbox.cmd(["ask", "ada", "x"]).exits(4);
@@ -91,7 +91,7 @@ fn ask_waits_for_a_turn_that_another_tick_runs_and_prints_its_output() {
 }
 
 #[test]
-fn an_interrupt_leaves_the_message_queued_and_says_so() {
+fn an_interrupt_of_ask_reports_that_the_message_stays_queued() {
     let sandbox = started_with("exit 75", "[recovery]\nbase = \"10m\"\n").with_real_clock();
     let ask = ask_with_a_deferred_turn(&sandbox);
     std::thread::sleep(Duration::from_millis(200));
@@ -102,7 +102,7 @@ fn an_interrupt_leaves_the_message_queued_and_says_so() {
 }
 
 #[test]
-fn an_interrupt_ends_the_turn_and_the_message_stays() {
+fn an_interrupt_of_ask_ends_the_turn_and_keeps_the_message_queued() {
     let sandbox = started("touch \"$HOME/begun\"; exec sleep 600").with_real_clock();
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"])).after_it_made(sandbox.home().join("begun"));
     interrupt(&ask, Signal::TERM);
@@ -143,7 +143,7 @@ fn ask_reports_a_message_that_ends_without_a_turn() {
 }
 
 #[test]
-fn await_says_by_its_status_how_the_message_ended() {
+fn the_exit_status_of_await_shows_how_the_message_ended() {
     let sandbox = started_with("[ \"$(cat)\" ] && exit 3", ONE_ATTEMPT);
     let dead = say(&sandbox, "dies");
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
@@ -157,7 +157,7 @@ fn await_says_by_its_status_how_the_message_ended() {
 }
 
 #[test]
-fn await_says_that_a_stopped_agent_takes_up_no_message() {
+fn await_warns_that_a_stopped_agent_runs_no_message() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     sandbox.run(["stop", "ada"]);
@@ -166,7 +166,7 @@ fn await_says_that_a_stopped_agent_takes_up_no_message() {
 }
 
 #[test]
-fn await_knows_a_message_that_a_timer_will_deliver() {
+fn await_accepts_a_message_that_a_timer_will_deliver() {
     let sandbox = started("true");
     let id = sandbox.run(["enqueue", "ada", "later", "--in", "1h"]);
     sandbox.cmd(["await", "ada", "--message", id.trim(), "--timeout", "10ms"]).exits(8);

@@ -30,7 +30,7 @@ fn recover(sandbox: &Sandbox) {
 }
 
 #[test]
-fn another_agents_long_turn_in_the_workspace_costs_nothing() {
+fn another_agents_long_turn_in_the_workspace_costs_no_attempt() {
     let sandbox = started("echo done");
     let shared = "\n[workspace]\npath = \".\"\nmode = \"exclusive\"\n\n[turn.env]\n";
     extend_policy(&sandbox, "ada", shared);
@@ -86,7 +86,7 @@ fn a_broken_hook_and_a_program_that_is_being_written_cost_no_attempt() {
 }
 
 #[test]
-fn a_program_that_can_t_start_costs_attempts_and_every_answer_names_the_cure() {
+fn a_program_that_can_not_start_costs_an_attempt_and_errors_name_the_fix() {
     for (program, file, cure) in [
         ("absent", None, "./absent is not there (looked for in "),
         ("plain", Some(("644", "#!/bin/sh\n")), "`chmod +x ./plain`"),
@@ -119,7 +119,7 @@ fn a_program_that_can_t_start_costs_attempts_and_every_answer_names_the_cure() {
 }
 
 #[test]
-fn a_message_whose_turn_kills_its_tick_is_held_in_the_end_and_every_command_says_so() {
+fn a_message_whose_turn_kills_three_ticks_is_held_and_shown_as_held() {
     let sandbox =
         started_with("test -e calm || kill -9 $PPID; test -e calm", "\n[recovery]\nmax_interruptions = 3\n");
     let id = say(&sandbox, "x");
@@ -173,7 +173,7 @@ fn a_run_that_always_yields_ends_as_a_held_message() {
 }
 
 #[test]
-fn a_turn_is_deferred_by_35_days_at_most_and_the_reason_says_so() {
+fn a_deferral_is_cut_to_35_days_and_the_reason_names_the_cut() {
     let sandbox = started(
         r#"echo '{"deferred": {"until": "9999-01-01T00:00:00Z", "reason": "429"}}' > "$DORMOUSE_OUTCOME"; exit 75"#,
     );
@@ -188,7 +188,7 @@ fn a_turn_is_deferred_by_35_days_at_most_and_the_reason_says_so() {
 }
 
 #[test]
-fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
+fn a_turn_with_status_0_and_an_invalid_outcome_is_a_dead_letter() {
     for (outcome, why) in [
         (r#"{"brief": 7}"#, "brief"),
         (r#"{"deferred": {"after": "1h"}}"#, "$.deferred"),
@@ -213,7 +213,7 @@ fn a_turn_that_exited_with_status_0_is_not_run_again_and_a_person_is_told() {
 /// The turn leaves a background process, which sends SIGTERM to the tick when the tick sends it
 /// SIGTERM.
 #[test]
-fn a_signal_to_the_tick_after_the_end_of_a_turn_changes_nothing_about_that() {
+fn a_tick_that_gets_sigterm_after_its_turn_still_settles_the_turn() {
     let sandbox = started(
         r#"tick=$PPID
         (trap "kill $tick; exit" TERM; touch up; while :; do sleep 0.02; done) &

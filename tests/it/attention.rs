@@ -379,7 +379,7 @@ fn mailed(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn the_crontab_mails_what_went_wrong_and_nothing_else() {
+fn the_crontab_mails_dead_letters_and_nothing_else() {
     let sandbox = started("exit 3");
     assert_eq!(mailed(&sandbox), ["", "", ""]);
     say(&sandbox, "try");

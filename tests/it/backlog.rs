@@ -67,7 +67,7 @@ fn all_there(sandbox: &Sandbox, ids: &[String]) {
 }
 
 #[test]
-fn a_large_inbox_is_exchanged_and_keeps_what_is_its_own() {
+fn a_step_replaces_a_large_inbox_and_keeps_its_other_files() {
     let (sandbox, ids) = long(1500);
     sandbox.run(["wake", "a"]);
     let dir = inbox(&sandbox);
@@ -192,7 +192,7 @@ fn is_exchange(call: &Call) -> bool {
 
 /// Kills a tick while it replaces a large inbox by an empty one. Later commands find all messages.
 #[test]
-fn an_exchange_that_was_killed_hides_nothing() {
+fn a_killed_replacement_of_an_inbox_hides_no_message() {
     needs!("strace");
     let (template, ids) = long(1100);
     fs::write(inbox(&template).join(".hidden"), "").unwrap();

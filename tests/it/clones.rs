@@ -138,7 +138,7 @@ fn seqs(events: &[Value]) -> Vec<u64> {
 /// One clone empties the inbox of alice, and bob gets messages similar to those of alice. Git must
 /// not take that for a renamed directory, and move the message that the other clone sends to alice.
 #[test]
-fn an_inbox_that_was_emptied_is_no_renamed_directory() {
+fn git_does_not_take_an_emptied_inbox_for_a_renamed_directory() {
     for settings in SETTINGS {
         let clones = Clones::new(&["alice", "bob"], 2, settings);
         clones.enqueue(0, "alice", 4);
@@ -161,7 +161,7 @@ fn an_inbox_that_was_emptied_is_no_renamed_directory() {
 /// A step that replaces a large inbox moves every message into a subdirectory. Git must not move a
 /// new message of the other clone into that subdirectory, too.
 #[test]
-fn an_inbox_that_was_filed_is_no_renamed_directory() {
+fn git_does_not_take_a_replaced_inbox_for_a_renamed_directory() {
     let clones = Clones::new(&["alice"], 2, SETTINGS[1]);
     let lines: String = (0..1100).map(|number| format!("{{\"text\":\"number {number}\"}}\n")).collect();
     let dir = clones.dirs[0].to_str().unwrap();
@@ -451,7 +451,7 @@ fn doctor_finds_and_repairs_messages_that_two_clones_have_settled() {
 
 /// After a merge a file can have lines twice, joined, out of order, or without a last newline.
 #[test]
-fn lines_that_a_merge_has_tangled_count_once() {
+fn lines_that_a_merge_has_duplicated_or_joined_count_once() {
     const TANGLED: u64 = 3;
     let clones = Clones::new(&["alice"], 1, "");
     clones.enqueue(0, "alice", 3);

@@ -197,7 +197,7 @@ fn a_commit_runs_no_hook_of_the_repository_unless_the_settings_allow_it() {
 }
 
 #[test]
-fn a_commit_is_signed_only_if_the_settings_of_dormouse_say_so() {
+fn a_commit_is_signed_only_if_the_setting_git_sign_is_true() {
     for sign in [false, true] {
         let sandbox = committed("true");
         git(&sandbox, &["config", "commit.gpgSign", "true"]);

@@ -140,7 +140,7 @@ fn bash_lists_ids_with_descriptions_and_inserts_them_without() {
 }
 
 #[test]
-fn bash_takes_a_value_behind_an_equals_sign_for_a_word_of_its_own() {
+fn bash_completes_a_value_after_a_separate_equals_sign() {
     let sandbox = started("true");
     let Some(found) = bash(&sandbox, "dormouse events ada --kind = run_s") else { return };
     assert_eq!(found, ["run_settled"]);

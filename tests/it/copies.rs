@@ -115,7 +115,7 @@ fn by_tar(sandbox: &Sandbox, copy: &Path) {
 }
 
 #[test]
-fn a_step_in_a_copy_leaves_the_turn_of_the_original_alone() {
+fn a_step_in_a_copy_does_not_end_the_turn_of_the_original() {
     for how in [by_cp, by_clone, by_worktree, by_tar] {
         let copied = Copied::new(how);
         let place = format!("it runs in {}", copied.original());
@@ -254,7 +254,7 @@ fn a_git_checkout_over_a_running_turn_does_not_end_the_turn() {
 }
 
 #[test]
-fn a_task_of_the_original_is_left_alone() {
+fn no_command_in_a_copy_ends_the_task_of_the_original() {
     let sandbox = started("true");
     let line = "echo $$ >>begun; until test -e go; do sleep 0.02; done; echo done >>ended";
     let words = ["task", "start", "-a", "ada", "--timeout", "1h", "--", "sh", "-c", line];
@@ -295,7 +295,7 @@ fn a_task_of_the_original_is_left_alone() {
 }
 
 #[test]
-fn a_hook_of_the_original_is_left_alone() {
+fn no_command_in_a_copy_ends_the_hook_of_the_original() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
     let script = "echo $$ >>begun; until test -e go; do sleep 0.02; done";

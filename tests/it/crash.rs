@@ -131,7 +131,7 @@ fn kill(cut: &Cut<'_>, tally: &Tally) {
 
 /// A complete turn may run again only if its tick is killed before it has noted the turn's end.
 #[test]
-fn a_turn_runs_again_only_if_its_end_was_not_noted() {
+fn a_turn_runs_again_only_if_its_end_was_not_recorded() {
     needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "tick: claim, turn, settle").unwrap();
     let template = queued();

@@ -90,7 +90,7 @@ fn a_message_that_every_turn_defers_keeps_its_attempt_and_is_held_for_the_operat
 }
 
 #[test]
-fn commands_of_the_operator_end_a_deferral_or_leave_it() {
+fn commands_of_the_operator_end_or_keep_a_deferral() {
     let (retries, waits) =
         ("start_model_turn (resources_available) deferred", "wait_for_resources (api:x: 429)");
     for (commands, message, then) in [

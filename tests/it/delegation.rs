@@ -84,7 +84,7 @@ fn a_child_is_made_does_its_work_and_its_last_brief_is_the_result() {
 }
 
 #[test]
-fn a_delegation_lasts_as_long_as_the_child_has_something_to_do() {
+fn a_delegation_lasts_until_the_child_has_no_message_and_no_open_work() {
     needs!("jq");
     let sandbox = boss();
     let id = delegate(&sandbox, "first");

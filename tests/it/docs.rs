@@ -104,7 +104,7 @@ pub fn blocks(text: &str) -> Vec<Block> {
 /// Runs all console sessions of a document in one directory, from top to bottom. Only `sleep` lets
 /// time pass.
 #[test]
-fn console_sessions_print_what_the_pages_show() {
+fn console_sessions_print_the_output_that_the_pages_show() {
     needs!("jq");
     let mut ran = 0;
     for document in documents() {
@@ -335,7 +335,7 @@ fn pictures_have_a_script_and_are_small() {
 
 /// Each command is listed in docs/JSON.md and in the lists of commands that other tests run.
 #[test]
-fn every_command_has_its_places() {
+fn every_command_is_in_json_md_and_in_the_pair_and_fuzz_tests() {
     // These commands are missing in WRITERS and READERS: they read no agent, wait for others, or
     // need a terminal, an editor or an ended run, which some test situations lack.
     const NO_PAIRS: &str = "await,check-outcome,completions,edit,man,merge-driver,run show,schema,watch";
@@ -369,7 +369,7 @@ fn every_command_has_its_places() {
 
 /// No file names a path of a developer's machine, a tool of the development, or an issue number.
 #[test]
-fn files_speak_of_the_program_alone() {
+fn no_file_names_developer_paths_development_tools_or_issues() {
     // The forbidden words are split, so that the test does not find them in this file.
     let parts =
         [["/ro", "ot/"], ["/home", "/user"], ["regis", "try host"], ["sub", "agent"], ["as an ", "AI"]];
@@ -417,7 +417,7 @@ fn names_an_issue_distinguishes_issues_from_resources() {
 }
 
 #[test]
-fn generated_files_are_equal_to_what_the_program_prints() {
+fn generated_files_are_equal_to_the_output_of_the_program() {
     let sandbox = Sandbox::empty();
     assert_eq!(sandbox.run(["completions", "bash"]), read("completions/dormouse.bash"));
     assert_eq!(sandbox.run(["man", "queue list"]), read("man/dormouse-queue-list.1"));

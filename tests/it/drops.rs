@@ -52,7 +52,7 @@ fn of_dropped_files_with_one_dedupe_key_one_is_processed() {
 
 /// Nothing proves who wrote a dropped file, so its message counts as evidence from outside.
 #[test]
-fn a_dropped_file_is_evidence_unless_the_policy_says_otherwise() {
+fn a_dropped_file_is_evidence_unless_the_policy_sets_another_origin() {
     let sandbox = sandbox().with_real_clock();
     let message_of = |name: &str, text: &str| -> Value {
         drop(&sandbox, name, text);
@@ -112,7 +112,7 @@ fn a_file_that_is_no_message_is_rejected() {
 }
 
 #[test]
-fn a_file_that_replaces_another_while_a_step_takes_that_in_is_not_lost() {
+fn a_file_that_replaces_another_during_a_step_is_not_lost() {
     needs!("strace");
     let first = r#"{"text": "first"}"#;
     let recorded = sandbox();

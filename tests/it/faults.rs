@@ -202,7 +202,7 @@ fn writes_may_be_torn_at_any_length() {
 }
 
 #[test]
-fn a_command_that_can_not_write_names_the_place() {
+fn a_command_that_can_not_write_names_the_path() {
     needs!("strace");
     let template = queued();
     let calls = strace::record(&template.copy(), &["enqueue", AGENT, "hello"], "").points();

@@ -154,7 +154,7 @@ pub fn lives(machine: &Machine) {
 }
 
 #[test]
-fn agents_live_behind_pgbouncer() {
+fn agents_run_behind_pgbouncer() {
     needs!("postgresql");
     let bouncer = Bouncer::before(server());
     let machine = Machine::new(&bouncer.url("by_bouncer"), Some("secret"));
@@ -396,7 +396,7 @@ fn a_lost_checkpoint_is_reported() {
 
 /// `tick --all` makes no requests for agents that rest, whatever their number is.
 #[test]
-fn a_tick_of_all_costs_what_the_due_agents_cost() {
+fn tick_all_needs_no_round_trips_for_resting_agents() {
     needs!("postgresql");
     let trips = [0, 20_000].map(|resting| {
         let schema = format!("resting_{resting}");
@@ -422,7 +422,7 @@ fn a_tick_of_all_costs_what_the_due_agents_cost() {
 
 /// Only `doctor` can report that no machine ticks the agents of a pool.
 #[test]
-fn doctor_says_where_nobody_ticks() {
+fn doctor_names_a_pool_that_no_machine_ticks() {
     needs!("postgresql");
     let machine = Machine::new(&durable().url("unticked"), None).with_ada("echo done");
     let late = || {
@@ -466,7 +466,7 @@ fn doctor_says_where_nobody_ticks() {
 /// A command that can't show the output of another machine says so, because an empty answer would
 /// mean that the turn had printed nothing.
 #[test]
-fn a_command_says_that_an_output_is_on_another_machine() {
+fn a_command_reports_that_the_output_is_on_another_machine() {
     needs!("postgresql");
     let [one, other] = Machine::two("outputs");
     one.run(["enqueue", "ada", "work", "-q"]);

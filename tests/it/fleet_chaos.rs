@@ -116,7 +116,7 @@ fn a_step_that_was_paused_past_its_lease_is_fenced() {
 /// The function `judge` finds faults if a machine does not check its fencing token. The proxy makes
 /// the machine believe that it still owns the lease.
 #[test]
-fn without_the_check_of_the_fence_the_judge_objects() {
+fn the_judge_objects_if_a_machine_does_not_check_the_fence() {
     needs!("postgresql");
     let tamper = |fleet: &Fleet<'_>| {
         let proxy = fleet.hosts[0].proxy();
@@ -152,7 +152,7 @@ fn without_the_check_of_the_fence_the_judge_objects() {
 /// Two machines made from one image have the same files, machine id and paths. Each must leave the
 /// turns of the other alone.
 #[test]
-fn two_machines_of_one_image_are_two() {
+fn a_machine_does_not_end_turns_of_another_with_the_same_image() {
     needs!("postgresql");
     let fleet = Fleet::new(server(), "one_image", &[0, 0, 0], &["ada"]).of_one_image();
     let (one, other) = (&fleet.hosts[1], &fleet.hosts[2]);

@@ -82,7 +82,7 @@ fn the_defaults_of_a_role_change_nothing() {
 }
 
 #[test]
-fn agents_live_with_repeatable_read_as_the_default_isolation() {
+fn agents_run_with_repeatable_read_as_the_default_isolation() {
     needs!("postgresql");
     lives_with("odd_isolation", &ODD[1..2]);
 }

@@ -186,7 +186,7 @@ fn the_origin_that_a_producer_claims_is_ignored() {
 }
 
 #[test]
-fn a_ticker_does_everything_and_a_reader_reads() {
+fn the_ticker_role_may_do_everything_and_the_reader_role_only_reads() {
     needs!("postgresql");
     let roles = Roles::of("by_parts");
     let (ticker, reader) = (roles.machine("ticker"), roles.machine("reader"));

@@ -76,7 +76,7 @@ fn initialised(schema: &str) -> Machine {
 }
 
 #[test]
-fn an_agent_is_the_same_after_its_way_through_a_database() {
+fn an_export_is_unchanged_after_an_import_into_a_database() {
     needs!("postgresql");
     let one = lived();
     let (there, other) = (initialised("way_one"), initialised("way_two"));
@@ -153,7 +153,7 @@ fn produce<'a>(enqueue: impl Fn() -> Cmd<'a>, moves: &AtomicBool) -> Vec<String>
 /// Producers continue while an agent moves from a directory to a database and back. Each
 /// acknowledged message ends exactly once.
 #[test]
-fn producers_go_on_while_an_agent_moves() {
+fn producers_lose_no_message_while_an_agent_moves() {
     needs!("postgresql");
     let home = started("cat >/dev/null").with_real_clock();
     let there = initialised("moves");
@@ -215,7 +215,7 @@ fn an_agent_gets_another_name() {
 
 /// While a turn runs on one machine, another machine can't remove, rename or move its agent.
 #[test]
-fn an_agent_with_a_turn_on_another_machine_stays() {
+fn rm_rename_and_move_refuse_an_agent_with_a_turn_on_another_machine() {
     needs!("postgresql");
     let url = server().url("at_work");
     let one =
@@ -245,7 +245,7 @@ fn an_agent_with_a_turn_on_another_machine_stays() {
 /// An export has the checkpoint of a message: from a directory to a database, to another machine
 /// and back.
 #[test]
-fn a_checkpoint_travels() {
+fn an_export_contains_the_checkpoint_of_a_message() {
     needs!("postgresql");
     let turn = "cat >/dev/null; last=$(cat \"$DORMOUSE_CHECKPOINT\" 2>/dev/null); \
                 if test \"$last\" = 111; then echo \"went on from $last\"; \

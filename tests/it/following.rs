@@ -61,7 +61,7 @@ fn switches(pid: u32) -> String {
 }
 
 #[test]
-fn a_follower_steps_what_arrives_or_is_due_and_then_sleeps() {
+fn a_follower_steps_agents_with_new_or_due_work_and_then_sleeps() {
     let sandbox = started("echo \"turn of $DORMOUSE_AGENT\"").with_real_clock();
     add(&sandbox, "bob", "echo bob");
     let follower = following(&sandbox, &["--all"]);
@@ -187,7 +187,7 @@ fn a_service_manager_is_notified_and_turns_do_not_see_its_socket() {
 }
 
 #[test]
-fn followers_beside_cron_and_kills_complete_each_turn_once() {
+fn killed_followers_and_cron_ticks_complete_each_message_once() {
     let sandbox = started("echo \"$DORMOUSE_MESSAGE\" >> \"$HOME/turns\"").with_real_clock();
     let mut followers: Vec<Beside> =
         (0..2).map(|_| Beside::start(sandbox.cmd(["tick", "--follow", "ada"]))).collect();

@@ -299,7 +299,7 @@ fn walk(dir: &std::path::Path) -> Vec<String> {
 }
 
 #[test]
-fn a_stop_in_progress_is_foreseen() {
+fn a_dry_run_predicts_the_step_during_a_stop() {
     let sandbox = crate::setup::started("trap : TERM; touch up; until test -e go; do sleep 0.05; done");
     say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", AGENT])).after_it_made(sandbox.project().join("up"));
@@ -313,7 +313,7 @@ fn a_stop_in_progress_is_foreseen() {
 }
 
 #[test]
-fn a_recovery_in_progress_is_foreseen() {
+fn a_dry_run_predicts_the_step_during_a_recovery() {
     let sandbox = crate::setup::started("exit 1");
     hook(&sandbox.agent(AGENT), "on-recovery-start", "touch up; until test -e go; do sleep 0.05; done");
     say(&sandbox, "work");
@@ -328,7 +328,7 @@ fn a_recovery_in_progress_is_foreseen() {
 
 /// Predictions hold for a run on another machine, also if its clock is years ahead.
 #[test]
-fn a_run_elsewhere_is_foreseen() {
+fn a_dry_run_predicts_the_step_during_a_run_of_another_machine() {
     needs!("strace");
     for claimed_at in [None, Some("2099-01-01T00:00:00.000Z")] {
         let sandbox = queued();

@@ -57,7 +57,7 @@ fn the_old_state_directory_is_never_written_again() {
 }
 
 #[test]
-fn an_old_state_directory_reads_as_it_did() {
+fn the_records_of_an_old_state_directory_are_read_correctly() {
     let sandbox = old();
     let lines = |args: &[&str]| sandbox.json_lines(args.iter().copied());
     let list = lines(&["list"]);
@@ -373,7 +373,7 @@ fn an_outcome_is_checked_before_the_turn_ends() {
 // Tests that new records have the documented bytes
 
 #[test]
-fn records_are_written_as_the_document_has_them() {
+fn records_are_written_as_format_md_shows_them() {
     let sandbox = started("true");
     let id = |args: &[&str]| sandbox.run(args.iter().copied()).trim_end().to_owned();
     let todo = ["--todo", "one", "--todo", "[x] two", "--blocked-by", "the release", "--recheck", "1h"];
@@ -601,7 +601,7 @@ fn unknown_fields_survive_every_rewrite() {
 }
 
 #[test]
-fn a_record_of_a_later_version_is_refused_and_left_alone() {
+fn a_record_of_a_later_version_is_refused_and_not_changed() {
     for (dir, kind) in RECORDS {
         let sandbox = old();
         let path = record_in(&sandbox, dir);

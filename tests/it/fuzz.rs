@@ -65,12 +65,12 @@ enum Amount {
 }
 
 #[test]
-fn mutated_records_are_read_in_peace() {
+fn commands_handle_mutated_records_as_documented() {
     fuzz(Subject::Records, 4_500);
 }
 
 #[test]
-fn any_command_line_comes_to_a_documented_end() {
+fn any_command_line_ends_as_documented() {
     fuzz(Subject::Vectors, 2_000);
 }
 
@@ -111,7 +111,12 @@ fn fuzz(subject: Subject, usual: u64) {
                 "dir": dir, "estate": estate.root, "program": program,
             });
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "fuzz::a_worker_does_its_part", "--nocapture", "--test-threads=1"])
+                .args([
+                    "--exact",
+                    "fuzz::a_worker_process_runs_its_share_of_the_cases",
+                    "--nocapture",
+                    "--test-threads=1",
+                ])
                 .env("DORMOUSE_FUZZ_WORKER", order.to_string())
                 .env("RUST_BACKTRACE", "0")
                 .stdin(Stdio::null())
@@ -275,7 +280,7 @@ impl Failure {
 /// Runs a worker process, which the tests above start. Without their environment variable the test
 /// does nothing.
 #[test]
-fn a_worker_does_its_part() {
+fn a_worker_process_runs_its_share_of_the_cases() {
     let Some(order) = asked("FUZZ_WORKER") else { return };
     let order: Value = serde_json::from_str(&order).unwrap();
     let text = |field: &str| PathBuf::from(order[field].as_str().unwrap());

@@ -144,7 +144,7 @@ impl Arrived {
 }
 
 #[test]
-fn a_step_that_comes_to_rest_removes_expired_history() {
+fn a_step_after_which_the_agent_sleeps_removes_expired_history() {
     let sandbox = talking("");
     let went_well = turn(&sandbox, "one");
     let failed = turn(&sandbox, "to-fail");
@@ -212,7 +212,7 @@ fn a_step_that_removes_history_can_be_killed_anywhere() {
 }
 
 #[test]
-fn a_dry_run_lists_what_gc_drops() {
+fn a_dry_run_of_gc_lists_the_months_that_gc_drops() {
     let sandbox =
         with_a_past("[retention]\nruns = \"forever\"\nfailed_runs = \"forever\"\narchive = \"40d\"\n");
     let files = tree(&sandbox.store());

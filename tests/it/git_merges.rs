@@ -78,7 +78,7 @@ fn an_agent_that_one_clone_moves_and_another_ticks_has_moved() {
 /// The removal of an agent in one clone removes the agent in all clones. But if another clone has
 /// changed the agent meanwhile, all clones have the whole agent again.
 #[test]
-fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
+fn an_agent_that_a_clone_removes_is_deleted_or_complete_in_all_clones() {
     let changes = [["enqueue", "bob", "more"], ["enqueue", "ada", "more"], ["tick", "ada", "-q"]];
     let cases = changes.into_iter().flat_map(|words| [0, 1].map(|first| (words, first)));
     for (words, first) in cases {
@@ -108,7 +108,7 @@ fn an_agent_that_a_clone_removes_is_gone_or_whole_in_all() {
 
 /// After a rename in one clone all clones have the new name, also in the records of its children.
 #[test]
-fn an_agent_that_a_clone_renames_has_that_name_in_all() {
+fn an_agent_that_a_clone_renames_has_the_new_name_in_all_clones() {
     let remote = Remote::new(&["ada", "bob"], "echo done", 2);
     remote.run(0, &["create", "kid", "--parent", "ada", "-q", "--", "true"]);
     remote.enqueue(0, "ada", "hello");

@@ -342,7 +342,7 @@ fn a_clone_that_changes_the_ends_of_lines_is_refused() {
 /// If the remote refuses a push, a command fails at once. If the remote is only ahead, the command
 /// merges and pushes again.
 #[test]
-fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
+fn a_push_fails_if_the_remote_refuses_and_merges_if_the_remote_is_ahead() {
     let remote = Remote::new(&["ada"], "echo done", 2);
     let hook = git_hook(&remote.bare(), "pre-receive");
     let id = remote.enqueue(0, "ada", "hello");
@@ -363,7 +363,7 @@ fn a_remote_that_refuses_is_told_from_one_that_is_ahead() {
 }
 
 #[test]
-fn a_remote_that_does_not_answer_is_given_up() {
+fn sync_fails_after_git_timeout_if_the_remote_does_not_answer() {
     let remote = Remote::new(&["ada"], "echo done", 1);
     let settings = remote.dirs[0].join(".dormouse/dormouse.toml");
     edit_file(&settings, |text| format!("{text}\n[git]\ntimeout = \"1s\"\n"));

@@ -124,7 +124,7 @@ fn a_member_sends_once_under_a_key() {
 
 /// A refused command of a member of the group of the state directory writes nothing.
 #[test]
-fn members_can_not_use_what_needs_more_than_the_inbox() {
+fn members_can_not_use_options_that_need_more_than_the_inbox() {
     let Some(shared) = shared() else { return };
     let before = tree(&shared.state());
     for (args, kind) in [
@@ -228,7 +228,7 @@ fn members_touch_nothing_but_their_own_files() {
 
 /// Neither the files of a member in the inbox nor the locks on them block the owner's next step.
 #[test]
-fn nothing_that_a_member_leaves_stops_the_agent() {
+fn no_file_or_lock_of_a_member_stops_the_agent() {
     let Some(shared) = shared() else { return };
     shared.shell(
         SENDER,

@@ -763,7 +763,7 @@ pub fn each_in_parallel<T: Sync>(cases: &[T], work: impl Fn(&T) + Sync) {
 }
 
 #[test]
-fn ids_and_places_are_shown_the_same_every_time() {
+fn the_harness_replaces_ids_and_paths_with_stable_placeholders() {
     let sandbox = Sandbox::empty();
     let id = format!("msg_{}", "0123456789abcdef".repeat(2));
     let text = format!("{id} a_b {} x{id}", sandbox.root().display());
@@ -772,7 +772,7 @@ fn ids_and_places_are_shown_the_same_every_time() {
 }
 
 #[test]
-fn a_command_is_compared_whole() {
+fn the_harness_compares_the_status_and_output_of_a_command() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["create", "ada", "--json", "--", "true"]).output();
     let created: Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -131,7 +131,7 @@ fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
 }
 
 #[test]
-fn a_hook_about_a_run_knows_its_work_item() {
+fn a_hook_about_a_run_gets_the_work_item_in_its_environment() {
     let sandbox = hooked("true", "on-scheduled", r#"echo "$DORMOUSE_WORK_ITEM" >> "$HOME/noted""#);
     let item = sandbox.json(["work", "add", "--agent", "ada", "paint"])["id"].as_str().unwrap().to_owned();
     sandbox.run(["enqueue", "ada", "--work-item", &item, "go on"]);
@@ -140,7 +140,7 @@ fn a_hook_about_a_run_knows_its_work_item() {
 }
 
 #[test]
-fn an_agent_s_own_hook_goes_before_the_shared_one() {
+fn the_hook_of_an_agent_replaces_the_shared_hook() {
     let sandbox = created("true");
     let note = |word: &str| format!(r#"echo {word} >> "$HOME/noted""#);
     hook(&sandbox.store(), "on-startup", &note("shared"));
@@ -398,7 +398,7 @@ fn a_turn_that_delegates_runs_all_hooks() {
 }
 
 #[test]
-fn a_stop_while_the_startup_hook_runs_wins() {
+fn a_stop_during_the_startup_hook_cancels_the_start() {
     let sandbox = created("true");
     let script = r#"echo up >> "$HOME/noted"; until test -e "$HOME/go"; do sleep 0.02; done"#;
     hook(&sandbox.agent("ada"), "on-startup", script);

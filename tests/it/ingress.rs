@@ -191,7 +191,7 @@ fn a_delivery_is_in_the_inbox_when_it_is_acknowledged() {
 }
 
 #[test]
-fn github_signs_and_repeats() {
+fn a_signed_delivery_of_github_is_accepted_and_its_repeat_is_dropped() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &["--verify", "hmac_sha256", "--source", "webhook:github"]);
     // The body has the shape that GitHub documents for a pull request.
@@ -234,7 +234,7 @@ fn github_signs_and_repeats() {
 }
 
 #[test]
-fn wrong_capabilities_are_answered_alike() {
+fn every_wrong_capability_gets_the_same_answer() {
     let sandbox = started("true");
     let mut answers = Vec::new();
     for (what, request) in wrong_capabilities(&sandbox) {
@@ -249,7 +249,7 @@ fn wrong_capabilities_are_answered_alike() {
 }
 
 #[test]
-fn every_other_request_has_its_status() {
+fn every_other_request_gets_its_http_status() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &[]);
     let hints = self::hook(&sandbox, &["--mode", "wake_hint"]);
@@ -349,7 +349,7 @@ fn public_agents_are_readable_if_the_settings_allow_it() {
 
 /// curl, for example, sends a large body only after `100 Continue`.
 #[test]
-fn a_sender_is_told_to_continue() {
+fn a_sender_that_expects_100_continue_gets_100_continue() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &[]);
     let (mut child, mut stream) = connect(&sandbox);
@@ -368,7 +368,7 @@ fn a_sender_is_told_to_continue() {
 
 /// Each of several concurrent slow or endless requests is answered within 10 seconds.
 #[test]
-fn slow_and_endless_requests_come_to_an_end() {
+fn slow_and_endless_requests_end_within_10_seconds() {
     let sandbox = started("true");
     let hook = hook(&sandbox, &[]);
     let ways: [&(dyn Fn(&mut UnixStream) + Sync); 4] = [
@@ -478,7 +478,7 @@ fn a_cgi_server_passes_the_request_in_the_environment() {
 }
 
 #[test]
-fn too_many_deliveries_wait_a_minute() {
+fn deliveries_above_the_rate_limit_are_refused_for_a_minute() {
     let sandbox = started("true");
     let (one, other) = (hook(&sandbox, &[]), hook(&sandbox, &[]));
     edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}[ingress]\nper_minute = 3\n"));
@@ -521,7 +521,7 @@ fn a_delivery_waits_for_the_lock_as_long_as_its_request_has_time() {
 }
 
 #[test]
-fn health_is_what_doctor_finds_quickly() {
+fn healthz_reports_the_result_of_doctor_quick() {
     let sandbox = started("true");
     let get = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
     assert_eq!(exchange(&sandbox, get, false).status, 200);

@@ -171,7 +171,7 @@ fn one_damaged_agent_does_not_hide_the_others_from_the_list() {
 }
 
 #[test]
-fn explain_shows_the_rung_that_holds_and_with_verbose_the_rungs_before_it() {
+fn explain_shows_the_deciding_rung_and_with_verbose_the_earlier_rungs() {
     let sandbox = started_with("echo no network >&2; exit 1", "\n[recovery]\nbase = \"1h\"\n");
     step_on(&sandbox, "x");
     sandbox.cmd(["explain", "ada"]).prints(
@@ -197,7 +197,7 @@ fn explain_shows_the_rung_that_holds_and_with_verbose_the_rungs_before_it() {
 /// Checks the texts of `list` and `get` about a message before the start of its agent, after a
 /// failed attempt, and after the recovery.
 #[test]
-fn a_message_is_described_by_what_has_happened_to_it() {
+fn list_and_get_describe_a_message_by_its_attempts_and_recovery() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "echo no network >&2; exit 1"]);
     sandbox.cmd(["enqueue", "ada", "x"]).output();
@@ -270,7 +270,7 @@ fn explain_names_everything_that_would_wake_the_agent() {
 }
 
 #[test]
-fn explain_is_what_a_dry_run_says_with_its_reasons() {
+fn explain_shows_the_decision_of_a_dry_run_with_its_reasons() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     let explained = sandbox.json(["explain", "ada"]);
@@ -300,7 +300,7 @@ fn explain_is_what_a_dry_run_says_with_its_reasons() {
 }
 
 #[test]
-fn what_looks_wrong_is_an_advisory() {
+fn queued_input_without_ticks_and_frequent_retries_are_advisories() {
     let sandbox = started_with("exit 1", "\n[scheduler]\noverdue_after = \"1m\"\n[recovery]\nbase = \"0\"\n");
     decisions(&sandbox);
     say(&sandbox, "x");
@@ -315,7 +315,7 @@ fn what_looks_wrong_is_an_advisory() {
 }
 
 #[test]
-fn state_shows_the_machine() {
+fn state_shows_the_current_state_the_next_states_and_the_history() {
     let sandbox = started("true");
     let state = sandbox.json(["state", "ada"]);
     let expected = json!({
@@ -332,7 +332,7 @@ fn state_shows_the_machine() {
 }
 
 #[test]
-fn state_tells_the_last_transitions_newest_first_with_their_causes() {
+fn state_lists_the_last_transitions_newest_first_with_their_causes() {
     let sandbox = started("echo no >&2; exit 3");
     say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].clone();
@@ -357,7 +357,7 @@ fn state_tells_the_last_transitions_newest_first_with_their_causes() {
 }
 
 #[test]
-fn state_answers_whether_a_state_can_follow_by_its_status() {
+fn the_exit_status_of_state_can_shows_if_a_transition_is_possible() {
     let sandbox = started("true");
     sandbox.cmd(["state", "ada", "--can", "scheduled"]).prints("yes\n");
     sandbox.cmd(["state", "ada", "--can", "running"]).status(4).prints("no\n");
@@ -425,7 +425,7 @@ fn runs_are_listed_newest_first_with_the_live_one() {
 }
 
 #[test]
-fn a_run_is_its_record() {
+fn run_show_prints_the_record_of_the_run() {
     let sandbox = started("echo done");
     let message = say(&sandbox, "x");
     let stepped = step(&sandbox);
@@ -446,7 +446,7 @@ fn a_run_is_its_record() {
 }
 
 #[test]
-fn briefs_are_newest_first_and_as_many_as_asked() {
+fn briefs_lists_the_newest_first_up_to_the_limit() {
     let sandbox = started("echo \"$DORMOUSE_NOW\"");
     for _ in 0..3 {
         step_on(&sandbox, "x");
@@ -461,7 +461,7 @@ fn briefs_are_newest_first_and_as_many_as_asked() {
 }
 
 #[test]
-fn events_are_numbered_and_say_what_they_are_about() {
+fn events_are_numbered_and_name_their_kind_agent_and_run() {
     let sandbox = started("true");
     say(&sandbox, "x");
     let run = step(&sandbox)["run_id"].clone();
@@ -499,7 +499,7 @@ fn events_can_be_chosen_by_kind_time_and_number() {
 }
 
 #[test]
-fn events_that_are_followed_appear_as_they_happen() {
+fn events_follow_prints_new_events_and_ends_without_a_reader() {
     let sandbox = started("true");
     let follow = ["events", "ada", "--follow", "--json", "--kind", "control_applied"];
     let (mut follower, mut lines) = Beside::with_lines(sandbox.cmd(follow));
@@ -523,7 +523,7 @@ fn events_that_are_followed_appear_as_they_happen() {
 }
 
 #[test]
-fn a_follower_leaves_out_no_event_that_comes_with_others() {
+fn a_follower_omits_no_event_of_a_command_that_writes_several() {
     let sandbox = started("true");
     let follow = ["events", "ada", "--follow", "--json", "--limit", "1"];
     let (_follower, lines) = Beside::with_lines(sandbox.cmd(follow));
@@ -549,7 +549,7 @@ fn a_follower_leaves_out_no_event_that_comes_with_others() {
 }
 
 #[test]
-fn a_state_is_asked_for_by_its_code_too() {
+fn state_can_accepts_the_code_of_a_state() {
     let sandbox = started("true");
     let asked = |word: &str| sandbox.cmd(["--json", "state", "ada", "--can", word]).output();
     for (name, code) in [("scheduled", "2"), ("suspended", "6"), ("failed", "9")] {

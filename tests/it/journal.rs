@@ -109,7 +109,7 @@ fn kill(sandbox: &Sandbox, args: &[&str], at: impl Fn(&mut std::slice::Iter<'_, 
 }
 
 #[test]
-fn a_step_with_a_turn_syncs_twice_and_rest_leaves_an_empty_journal() {
+fn a_step_with_a_turn_syncs_twice_and_an_idle_step_empties_the_journal() {
     needs!("strace");
     let sandbox = idle();
     say(&sandbox, "hello");
@@ -150,7 +150,7 @@ fn a_long_journal_is_emptied() {
 /// A power cut has undone on the disk all changes of the applied transactions, so the processed
 /// message is in the inbox again.
 #[test]
-fn what_the_disk_has_lost_is_applied_again_after_a_boot() {
+fn lost_changes_are_applied_again_from_the_journal_after_a_boot() {
     let sandbox = idle();
     let message = say(&sandbox, "hello");
     let kept = keep(&sandbox);
@@ -175,7 +175,7 @@ fn what_the_disk_has_lost_is_applied_again_after_a_boot() {
 
 /// A power cut has torn `state.json`: commands restore it from the journal, and report no damage.
 #[test]
-fn a_state_that_the_power_cut_has_torn_is_in_the_journal() {
+fn a_torn_state_file_is_restored_from_the_journal_after_a_boot() {
     for torn in ["", "\0\0\0\0", "{\"schema\": \"dormouse/sta"] {
         let sandbox = started("true");
         add(&sandbox, "one");
@@ -190,7 +190,7 @@ fn a_state_that_the_power_cut_has_torn_is_in_the_journal() {
 }
 
 #[test]
-fn records_that_were_put_back_stay_so_within_a_boot() {
+fn the_journal_does_not_overwrite_restored_records_within_a_boot() {
     let sandbox = idle();
     add(&sandbox, "one");
     let kept = keep(&sandbox);
@@ -209,7 +209,7 @@ fn records_that_were_put_back_stay_so_within_a_boot() {
 }
 
 #[test]
-fn records_that_were_put_back_stay_so_across_a_boot() {
+fn the_journal_does_not_overwrite_restored_records_across_a_boot() {
     let sandbox = idle();
     add(&sandbox, "one");
     let kept = keep(&sandbox);
@@ -224,7 +224,7 @@ fn records_that_were_put_back_stay_so_across_a_boot() {
 }
 
 #[test]
-fn a_copy_of_a_directory_goes_its_own_way() {
+fn commands_in_a_copy_of_a_directory_do_not_change_the_original() {
     let sandbox = idle();
     add(&sandbox, "one");
     for is_booted in [false, true] {
@@ -268,7 +268,7 @@ fn a_line_without_its_mark_is_applied_by_the_next_command() {
 }
 
 #[test]
-fn half_a_line_was_never_committed() {
+fn an_incomplete_last_line_of_the_journal_is_dropped() {
     let sandbox = idle();
     add(&sandbox, "one");
     let whole = fs::read(path(&sandbox)).unwrap();
@@ -314,7 +314,7 @@ fn a_line_that_is_damaged_before_the_end_stops_every_command() {
 }
 
 #[test]
-fn a_sync_that_fails_ends_the_command_and_the_next_one_reads_what_is_there() {
+fn a_failed_sync_fails_the_command_and_the_next_command_succeeds() {
     needs!("strace");
     let template = idle();
     for name in ["fdatasync", "syncfs"] {
@@ -356,7 +356,7 @@ fn a_full_disk_stops_a_claim_and_no_settlement() {
 }
 
 #[test]
-fn git_commits_what_the_disk_has() {
+fn tick_with_commit_empties_the_journal_and_commits_no_journal() {
     let sandbox = started("true");
     make_repository(&sandbox);
     say(&sandbox, "hello");
@@ -444,7 +444,7 @@ fn a_missing_journal_is_made_and_its_name_is_durable() {
 
 /// The fixture is a state directory after a power cut: its files lack two of four transactions.
 #[test]
-fn a_state_directory_with_a_journal_loads_for_ever() {
+fn a_state_directory_with_an_old_journal_can_still_be_read() {
     let sandbox = Sandbox::empty();
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/power-cut");
     copy_tree(&fixture, &sandbox.store());

@@ -28,7 +28,7 @@ fn left(sandbox: &Sandbox) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_turn_that_says_nothing_leaves_a_line_and_no_file() {
+fn a_turn_without_output_leaves_an_archive_line_and_no_run_directory() {
     let sandbox = by_default("true");
     for _ in 0..3 {
         say(&sandbox, "x");
@@ -56,7 +56,7 @@ fn a_turn_that_says_nothing_leaves_a_line_and_no_file() {
 }
 
 #[test]
-fn what_nobody_else_has_stays() {
+fn a_run_directory_keeps_only_files_that_no_record_contains() {
     let cases = [
         ("echo said", "completed", vec!["stdout.log"]),
         ("echo said >&2", "completed", vec!["stderr.log"]),
@@ -88,7 +88,7 @@ fn what_nobody_else_has_stays() {
 }
 
 #[test]
-fn the_policy_says_of_which_runs_the_context_stays() {
+fn retention_context_decides_which_runs_keep_their_context() {
     for (context, shell, kept) in [("all", "true", 1), ("none", "exit 3", 0), ("failed", "true", 0)] {
         let sandbox = by_default(shell);
         extend_policy(&sandbox, "ada", &format!("[retention]\ncontext = \"{context}\"\n"));
@@ -105,7 +105,7 @@ fn the_policy_says_of_which_runs_the_context_stays() {
 }
 
 #[test]
-fn a_checkpoint_stays_until_its_message_is_dealt_with() {
+fn a_checkpoint_is_kept_until_its_message_is_settled() {
     let checkpoint = format!("echo half | {} checkpoint -; exit 75", own_name());
     let sandbox = by_default(&format!("test -n \"$DORMOUSE_CHECKPOINT\" || {{ {checkpoint}; }}"));
     say(&sandbox, "x");
@@ -119,7 +119,7 @@ fn a_checkpoint_stays_until_its_message_is_dealt_with() {
 /// The tick writes the end of its turn after `stop` has settled the run: the archive has two lines
 /// of the run, and the last one counts.
 #[test]
-fn a_run_that_was_stopped_is_cleared_when_its_tick_is_done_with_it() {
+fn the_tick_of_a_stopped_run_records_its_end_and_clears_its_files() {
     let sandbox = by_default("sleep 60").with_real_clock();
     say(&sandbox, "x");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"]));

@@ -57,7 +57,7 @@ fn init_makes_a_state_directory_for_its_owner_alone() {
 }
 
 #[test]
-fn whatever_is_made_is_its_owner_s_alone() {
+fn every_new_file_is_private_to_its_owner() {
     let sandbox = started("umask 077; echo '{}' > \"$DORMOUSE_OUTCOME\"");
     let script = r#"stat -c %a "$DORMOUSE_HOOK_SCRATCH" "$DORMOUSE_HOOK_SCRATCH"/* >> "$HOME/modes""#;
     let hook = hook(&sandbox.agent("ada"), "on-state-change", script);
@@ -88,7 +88,7 @@ fn init_again_changes_nothing() {
 }
 
 #[test]
-fn init_finishes_what_an_interrupted_one_left() {
+fn init_completes_an_interrupted_init() {
     let sandbox = Sandbox::new();
     fs::remove_file(sandbox.store().join("dormouse.toml")).unwrap();
     fs::remove_dir(sandbox.store().join("hooks")).unwrap();
@@ -97,14 +97,14 @@ fn init_finishes_what_an_interrupted_one_left() {
 }
 
 #[test]
-fn init_makes_the_directory_that_it_is_told() {
+fn init_makes_the_state_directory_below_the_named_path() {
     let sandbox = Sandbox::empty();
     sandbox.cmd(["init", "else/where"]).prints("made [SANDBOX]/project/else/where/.dormouse\n");
     assert!(sandbox.project().join("else/where/.dormouse/dormouse.toml").is_file());
 }
 
 #[test]
-fn a_state_directory_may_lie_below_a_name_that_is_no_text() {
+fn a_state_directory_may_have_a_path_that_is_not_utf_8() {
     let sandbox = Sandbox::empty();
     let place = sandbox.project().join(OsStr::from_bytes(b"od\xffd"));
     let run = |words: &[&str]| {
@@ -124,7 +124,7 @@ fn a_state_directory_may_lie_below_a_name_that_is_no_text() {
 }
 
 #[test]
-fn init_leaves_a_directory_of_a_newer_format_alone() {
+fn no_command_changes_a_state_directory_of_a_newer_format() {
     let sandbox = Sandbox::new();
     fs::write(sandbox.store().join("dormouse.toml"), "format = 2\nnovelty = true\n").unwrap();
     let before = tree(&sandbox.store());
@@ -138,7 +138,7 @@ fn init_leaves_a_directory_of_a_newer_format_alone() {
 }
 
 #[test]
-fn the_state_directory_is_found_like_git_finds_its_own() {
+fn commands_find_the_state_directory_upwards_by_variable_or_by_flag() {
     let sandbox = started("true");
     let deep = sandbox.project().join("a/b");
     fs::create_dir_all(&deep).unwrap();
@@ -159,7 +159,7 @@ fn the_state_directory_is_found_like_git_finds_its_own() {
 }
 
 #[test]
-fn without_a_state_directory_there_is_a_hint_to_make_one() {
+fn without_a_state_directory_commands_fail_with_a_hint_to_init() {
     let sandbox = Sandbox::empty();
     let hint = "make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR";
     let message = |project: &str| {
@@ -205,7 +205,7 @@ fn create_makes_a_booting_agent_and_shows_its_secret_once() {
 }
 
 #[test]
-fn create_for_people_says_what_it_made() {
+fn create_prints_a_line_for_the_agent_the_trigger_and_the_secret() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["create", "ada", "--shell", "true"]).output();
     let lines: Vec<&str> = ran.stdout.lines().collect();
@@ -216,7 +216,7 @@ fn create_for_people_says_what_it_made() {
 }
 
 #[test]
-fn create_without_a_command_says_what_is_missing() {
+fn create_warns_that_the_agent_has_no_turn_command() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["create", "ada"]).exits(0);
     let policy = sandbox.agent("ada").join("agent.toml").display().to_string();
@@ -238,7 +238,7 @@ fn a_message_waits_for_the_command_that_its_agent_lacks() {
 }
 
 #[test]
-fn create_from_a_file_takes_it_as_it_is() {
+fn create_from_a_file_copies_the_file_unchanged() {
     let sandbox = Sandbox::new();
     let text = "# mine\ndescription = \"d\"\n[turn]\nshell = true\ncommand = \"true\"\n";
     fs::write(sandbox.project().join("mine.toml"), text).unwrap();
@@ -264,7 +264,7 @@ fn create_refuses_a_name_that_is_taken() {
 }
 
 #[test]
-fn only_names_that_are_safe_in_a_path_are_names() {
+fn only_names_that_are_safe_in_a_path_are_accepted() {
     let sandbox = Sandbox::new();
     let long = "a".repeat(64);
     for good in ["a", "0", "a.b-c_d", "9lives", &long] {
@@ -279,7 +279,7 @@ fn only_names_that_are_safe_in_a_path_are_names() {
 }
 
 #[test]
-fn a_child_has_a_parent_that_there_is() {
+fn a_child_needs_an_existing_parent() {
     let sandbox = started("true");
     sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
     let identity = json!({ "kind": "child", "visibility": "private", "parent": "ada", "owner": "ada" });
@@ -305,7 +305,7 @@ fn the_ways_to_name_a_turn_command_exclude_each_other() {
 }
 
 #[test]
-fn start_opens_the_gate_and_nothing_else() {
+fn start_makes_the_agent_runnable_and_runs_no_turn() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
     sandbox.cmd(["tick", "ada"]).prints("ada  noop (not started): start it with `dormouse start ada`\n");
@@ -331,7 +331,7 @@ fn a_second_start_changes_nothing() {
 }
 
 #[test]
-fn a_verb_over_several_agents_goes_on_past_one_that_it_can_not_do() {
+fn a_command_for_several_agents_continues_after_an_unknown_agent() {
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--", "true"]);
     sandbox
@@ -360,7 +360,7 @@ fn all_is_every_agent_and_excludes_names() {
 }
 
 #[test]
-fn stop_keeps_what_is_queued_and_closes_the_gate() {
+fn stop_keeps_queued_messages_and_the_agent_starts_no_turn() {
     let sandbox = started("echo done");
     say(&sandbox, "later");
     let stopped = sandbox.json(["stop", "ada", "--reason", "holidays"]);
@@ -402,7 +402,7 @@ fn an_agent_that_was_stopped_before_its_start_can_be_started() {
 }
 
 #[test]
-fn pause_and_resume_are_deprecated_and_say_so() {
+fn pause_and_resume_warn_that_they_are_deprecated() {
     let sandbox = started("true");
     let expected = "dormouse: `pause` is deprecated: it does the same as `stop`\n";
     sandbox.cmd(["pause", "ada", "--reason", "x"]).stdout("ada  awake_idle → stopped\n").complains(expected);
@@ -481,7 +481,7 @@ fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
 }
 
 #[test]
-fn a_stop_that_lost_its_tick_ends_the_run_itself() {
+fn stop_settles_a_run_whose_tick_was_killed() {
     let (sandbox, _, mut tick) = running(POLITE);
     tick.kill();
     assert_eq!(sandbox.json(["stop", "ada"])["status"], "stopped");
@@ -490,7 +490,7 @@ fn a_stop_that_lost_its_tick_ends_the_run_itself() {
 }
 
 #[test]
-fn an_agent_that_is_removed_while_its_turn_runs_is_not_made_anew() {
+fn an_agent_that_is_deleted_during_its_turn_is_not_created_again() {
     let sandbox = started(r#"rm -r "$DORMOUSE_DIR/agents/$DORMOUSE_AGENT""#);
     say(&sandbox, "work");
     sandbox.cmd(["tick", "ada"]).exits(3).reports("no agent `ada`");
@@ -586,7 +586,7 @@ fn recover_by_force_takes_a_run_from_another_host() {
 }
 
 #[test]
-fn stop_says_that_a_turn_goes_on_elsewhere() {
+fn stop_warns_that_a_turn_continues_on_another_machine() {
     let sandbox = run_elsewhere();
     sandbox.cmd(["stop", "ada"]).stdout("ada  awake_running → stopped\n").complains(
         "dormouse: ada: run_#1 runs on elsewhere; the agent is stopped, but its turn continues there\n",
@@ -595,7 +595,7 @@ fn stop_says_that_a_turn_goes_on_elsewhere() {
 
 /// Compares all that a person at a terminal sees during the whole life of an agent.
 #[test]
-fn the_whole_life_of_an_agent() {
+fn commands_print_the_expected_text_during_the_life_of_an_agent() {
     let sandbox = Sandbox::empty();
     let turn = "cat >/dev/null; case $(grep -c fragile \"$DORMOUSE_CONTEXT\") in 0) echo \"done with $DORMOUSE_ATTEMPT\";; \
                 *) test \"$DORMOUSE_ATTEMPT\" = 2 || { echo 'it broke' >&2; exit 9; }; echo mended;; esac";
@@ -685,7 +685,7 @@ fn the_whole_life_of_an_agent() {
 }
 
 #[test]
-fn an_agent_is_set_up_for_every_agent_of_the_state_directory() {
+fn defaults_of_the_state_directory_apply_to_every_agent() {
     let sandbox = Sandbox::new();
     let config = sandbox.store().join("dormouse.toml");
     edit_file(&config, |text| {

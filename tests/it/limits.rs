@@ -41,7 +41,7 @@ fn write_journal(sandbox: &Sandbox, revision: &Value, writes: &[Value]) {
 
 /// A journal that a command wrote under wide limits can be applied under tight limits.
 #[test]
-fn a_journal_of_thousands_is_carried_out_under_tight_limits() {
+fn a_journal_line_with_3000_writes_is_applied_with_64_open_files() {
     let sandbox = sandbox("true");
     let dir = sandbox.agent("a");
     let state = fs::read_to_string(dir.join("state.json")).unwrap();
@@ -104,7 +104,7 @@ const RUNS_HOME: &str = ". \"$HOME/turn\"";
 const ADD: &str = r#"{"do": "work.add", "objective": "one of many"}"#;
 
 #[test]
-fn a_thousand_dropped_files_are_taken_in_under_the_common_limit_of_open_files() {
+fn a_thousand_dropped_files_are_admitted_with_1024_open_files() {
     let sandbox = sandbox("true");
     set(&sandbox, "max_drops_per_step = 5000");
     drop_files(&sandbox, (0..1015).map(|number| format!("{number}.json")));
@@ -138,7 +138,7 @@ fn dropped_files_beyond_the_limit_stay_for_the_next_steps() {
 /// A step that has rejected `max_drops_per_step` files in the inbox takes in further files until
 /// one is a message.
 #[test]
-fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
+fn a_step_that_has_only_rejected_dropped_files_reads_more_of_them() {
     let sandbox = sandbox("true");
     set(&sandbox, "max_drops_per_step = 2");
     drop_files(&sandbox, (0..5).map(|number| format!("junk{number}")).chain(["last.json".to_owned()]));
@@ -152,7 +152,7 @@ fn a_step_that_finds_nothing_to_do_takes_in_more_dropped_files() {
 /// A step drops the message of a file in the inbox if an earlier message had the same dedupe key,
 /// and `tick --dry-run` predicts the decision.
 #[test]
-fn a_dropped_copy_is_foreseen_as_one() {
+fn a_dry_run_predicts_that_a_dropped_file_is_a_duplicate() {
     let sandbox = sandbox("true");
     let drop = |name: &str| {
         let text = r#"{"text": "once", "dedupe_key": "k"}"#;
@@ -166,7 +166,7 @@ fn a_dropped_copy_is_foreseen_as_one() {
 }
 
 #[test]
-fn an_outcome_has_as_many_actions_as_its_limit_says() {
+fn an_outcome_with_more_actions_than_max_actions_is_refused() {
     let sandbox = sandbox(RUNS_HOME);
     with_outcome(&sandbox, ADD, 1034);
     let reason = "$.actions: it has 1034 actions, more than limits.max_actions = 1000";
@@ -183,7 +183,7 @@ fn an_outcome_has_as_many_actions_as_its_limit_says() {
 }
 
 #[test]
-fn an_outcome_is_as_large_as_its_limit_says() {
+fn an_outcome_larger_than_max_outcome_is_refused() {
     let sandbox = sandbox(RUNS_HOME);
     with_outcome(&sandbox, ADD, 2);
     // The second line of the script is the outcome; the here-document adds a line break.
@@ -199,7 +199,7 @@ fn an_outcome_is_as_large_as_its_limit_says() {
 }
 
 #[test]
-fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
+fn max_open_work_refuses_new_items_and_keeps_open_items_usable() {
     let sandbox = sandbox(RUNS_HOME);
     set(&sandbox, "max_open_work = 3");
     let items: Vec<String> = ["one", "two", "three"]
@@ -230,7 +230,7 @@ fn work_beyond_the_limit_is_refused_and_what_is_open_goes_on() {
 /// A reader before the journal is applied sees the records as they will be after that: of two
 /// writes of one file, the last.
 #[test]
-fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
+fn of_two_writes_of_a_file_in_a_transaction_readers_see_the_last() {
     let sandbox = sandbox("true");
     let item = sandbox.run(["work", "add", "first", "--agent", "a"]).trim().to_owned();
     let dir = sandbox.agent("a");
@@ -252,7 +252,7 @@ fn what_changes_twice_in_one_transaction_is_read_as_it_is_in_the_end() {
 /// A command raises its limit of open files to the maximum; its children get the limits that it was
 /// started with.
 #[test]
-fn a_command_has_all_open_files_that_it_may_have_and_its_children_what_they_had() {
+fn a_command_raises_its_own_limit_of_open_files_and_not_its_childrens() {
     let sandbox = sandbox(
         "echo $(ulimit -Sn) $(ulimit -Hn) $(awk '/open files/ { print $4 }' /proc/$PPID/limits) \
          $(awk '/SigIgn/ { print $2 }' /proc/self/status)",
@@ -308,7 +308,7 @@ impl Crowded {
 const USER: &str = "54321";
 
 #[test]
-fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
+fn a_process_that_can_not_be_started_is_reported_and_damages_nothing() {
     let Some(crowded) = Crowded::new("true") else { return };
     crowded.cmd(1, &["enqueue", "a", "go"]).exits(0);
     let ran = crowded.cmd(1, &["--json", "tick", "a"]).exits(1);
@@ -322,7 +322,7 @@ fn a_process_that_can_not_be_started_is_said_and_costs_nothing_else() {
 }
 
 #[test]
-fn jobs_wait_for_room_where_not_all_can_be_started() {
+fn jobs_start_one_after_another_if_not_all_can_start_at_once() {
     let Some(crowded) = Crowded::new("true") else { return };
     for name in ["b", "c", "d"] {
         crowded.cmd(50, &["create", name, "--", "true"]).exits(0);
@@ -348,7 +348,7 @@ fn a_batch_needs_no_threads() {
 }
 
 #[test]
-fn a_batch_of_thousands_goes_in_under_tight_limits() {
+fn a_batch_of_thousands_is_admitted_with_64_open_files() {
     let sandbox = sandbox("true");
     let ran = under(&sandbox, &["nofile=64"], &["enqueue", "a", "--batch"]).stdin(batch(5000)).exits(0);
     assert_eq!(ran.stdout.lines().count(), 5000);
@@ -356,7 +356,7 @@ fn a_batch_of_thousands_goes_in_under_tight_limits() {
 }
 
 #[test]
-fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
+fn a_limit_of_the_file_size_causes_an_error_and_no_signal() {
     let sandbox = sandbox("true");
     sandbox.run(["enqueue", "a", "go"]);
     for size in [0, 1, 100, 600, 1500] {
@@ -378,7 +378,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
 
 /// A lack of memory may end a command, but it tears no record, and the next command works.
 #[test]
-fn memory_that_is_not_there_tears_nothing() {
+fn a_lack_of_memory_damages_no_record() {
     let sandbox = sandbox("true");
     for size in (4..40).step_by(4) {
         let limit = format!("as={}", size << 20);
@@ -421,7 +421,7 @@ fn calls_to_deliver(count: usize) -> usize {
 }
 
 #[test]
-fn an_outbox_of_thousands_costs_thousands_and_not_their_square() {
+fn the_delivery_of_an_outbox_needs_a_linear_number_of_calls() {
     needs!("strace");
     let [none, some, many] = [1, 200, 2000].map(calls_to_deliver);
     let (each_of_some, each_of_many) = ((some - none) as f64 / 200.0, (many - none) as f64 / 2000.0);
@@ -430,7 +430,7 @@ fn an_outbox_of_thousands_costs_thousands_and_not_their_square() {
 
 /// A step that was killed during the delivery leads to no second delivery of a message.
 #[test]
-fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
+fn a_partly_delivered_outbox_delivers_each_message_once() {
     let sandbox = sandbox(RUNS_HOME);
     setup::add(&sandbox, "b", "true");
     let action = r#"{"do": "enqueue", "agent": "b", "text": "one of many"}"#;
@@ -464,7 +464,7 @@ fn an_outbox_that_was_delivered_in_part_is_delivered_once() {
 
 /// A command refuses to write a record that would be too large to be read.
 #[test]
-fn what_could_not_be_read_again_is_refused() {
+fn a_record_that_would_be_too_large_to_read_is_not_written() {
     let sandbox = sandbox(RUNS_HOME);
     // JSON writes the byte 1 as six bytes, `\u0001`, so a body of 2 MiB exceeds `max_record`.
     set(&sandbox, "max_message = \"64 MiB\"\nmax_outcome = \"8 MiB\"");
@@ -490,7 +490,7 @@ fn what_could_not_be_read_again_is_refused() {
 /// The outbox for an agent that is locked is bounded, and `state.json` contains none of its
 /// messages.
 #[test]
-fn an_outbox_that_does_not_get_empty_is_bounded() {
+fn the_outbox_for_a_locked_agent_is_bounded() {
     let sandbox = sandbox(RUNS_HOME);
     sandbox.run(["create", "b", "--", "true"]);
     let lock = fs::File::create(sandbox.agent("b").join("lock")).unwrap();
@@ -519,7 +519,7 @@ fn an_outbox_that_does_not_get_empty_is_bounded() {
 /// A step fires only as many of the due timers as fit into one transaction; further steps fire the
 /// rest.
 #[test]
-fn timers_that_are_due_together_say_no_more_at_once_than_can_be_read() {
+fn a_step_fires_only_as_many_timers_as_fit_into_a_transaction() {
     let sandbox = sandbox("true");
     let text = "x".repeat(900_000);
     for _ in 0..40 {
@@ -559,7 +559,7 @@ fn a_batch_with_keys_admits_each_key_once() {
 }
 
 #[test]
-fn dropped_files_that_say_much_are_taken_in_bit_by_bit() {
+fn large_dropped_files_are_admitted_over_several_steps() {
     let sandbox = sandbox("true");
     set(&sandbox, "max_drops_per_step = 5000");
     let text = format!(r#"{{"text": "{}"}}"#, "x".repeat(1_000_000));

@@ -22,7 +22,7 @@ fn first_words(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn who_needs_attention_comes_first_and_numbers_count() {
+fn list_puts_attention_first_and_sorts_names_by_number() {
     let sandbox = fleet();
     let text = sandbox.run(["list"]);
     assert!(text.starts_with("AGENT  POSTURE "), "{text}");
@@ -53,7 +53,7 @@ fn who_needs_attention_comes_first_and_numbers_count() {
 }
 
 #[test]
-fn a_queued_message_hides_no_state_that_keeps_the_agent_from_it() {
+fn list_shows_why_a_queued_message_does_not_run_yet() {
     let program = crate::setup::own_name();
     let sandbox = started("exit 75");
     let turns = [("bob", format!("{program} yield >/dev/null; exit 1")), ("cyd", "kill -9 $$".to_owned())];
@@ -76,7 +76,7 @@ fn a_queued_message_hides_no_state_that_keeps_the_agent_from_it() {
 
 /// The table shows `stopped`, JSON shows `archived`; `--posture` accepts both words.
 #[test]
-fn a_stopped_agent_is_found_by_both_of_its_words() {
+fn the_posture_flag_accepts_both_stopped_and_archived() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
     assert!(sandbox.run(["list"]).contains("stopped"));

@@ -24,7 +24,7 @@ fn rest(sandbox: &Sandbox) {
 }
 
 #[test]
-fn killed_anywhere_and_rested_once_nothing_is_left() {
+fn an_idle_step_removes_stale_files_of_a_command_killed_at_any_call() {
     needs!("strace");
     let idle = started("true");
     rest(&idle);
@@ -60,7 +60,7 @@ fn killed_anywhere_and_rested_once_nothing_is_left() {
 }
 
 #[test]
-fn what_a_living_command_makes_is_left_alone() {
+fn temporary_files_of_a_running_command_are_not_removed() {
     needs!("strace");
     let template = started("true");
     let words = ["enqueue", "ada", "hello"];
@@ -81,7 +81,7 @@ fn what_a_living_command_makes_is_left_alone() {
 }
 
 #[test]
-fn an_agent_that_is_being_made_is_left_alone() {
+fn an_agent_that_create_is_making_is_not_removed() {
     needs!("strace");
     let template = started("true");
     let words = ["create", "bob", "--shell", "true"];
@@ -97,7 +97,7 @@ fn an_agent_that_is_being_made_is_left_alone() {
 }
 
 #[test]
-fn doctor_names_litter_and_removes_it() {
+fn doctor_reports_stale_files_and_repair_removes_them() {
     let sandbox = started("true");
     let tmp = sandbox.agent("ada").join("tmp");
     fs::write(tmp.join("2-msg_0.json"), "{").unwrap();

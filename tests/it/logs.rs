@@ -14,7 +14,7 @@ fn find(lines: &mut impl Iterator<Item = String>, part: &str) -> String {
 }
 
 #[test]
-fn what_happened_is_told_in_words_and_local_time() {
+fn logs_shows_events_in_words_and_local_time() {
     let sandbox = started(
         "case \"$(cat)\" in *'\"text\": \"fail\"'*) echo no >&2; exit 1 ;; esac; echo working; echo done",
     );
@@ -56,7 +56,7 @@ fn what_happened_is_told_in_words_and_local_time() {
 }
 
 #[test]
-fn what_becomes_of_a_trigger_is_told() {
+fn logs_shows_the_status_changes_of_a_trigger() {
     let sandbox = started("true");
     let id = sandbox.json(["trigger", "create", "-a", "ada"])["id"].as_str().unwrap().to_owned();
     sandbox.run(["trigger", "revoke", &id]);
@@ -67,7 +67,7 @@ fn what_becomes_of_a_trigger_is_told() {
 }
 
 #[test]
-fn a_turn_is_heard_while_it_runs() {
+fn logs_and_run_show_follow_the_output_of_a_running_turn() {
     let sandbox =
         started("echo one; until test -e \"$HOME/go\"; do sleep 0.01; done; echo two").with_real_clock();
     let (mut child, mut lines) =
@@ -99,7 +99,7 @@ fn a_turn_is_heard_while_it_runs() {
 }
 
 #[test]
-fn a_new_agent_is_heard_by_all_and_the_end_of_the_directory_is_an_end() {
+fn logs_follow_shows_new_agents_and_ends_with_the_state_directory() {
     let sandbox = started("echo one").with_real_clock();
     let (mut child, mut lines) =
         Beside::with_lines(sandbox.cmd(["logs", "-f", "--all", "--since", "2026-01-01"]));
@@ -113,7 +113,7 @@ fn a_new_agent_is_heard_by_all_and_the_end_of_the_directory_is_an_end() {
 }
 
 #[test]
-fn what_turns_write_neither_steers_nor_breaks_a_line() {
+fn logs_escapes_control_characters_in_the_output_of_turns() {
     let sandbox = started("printf 'a\\033[31mb\\rc\\n\\342\\200\\256d\\n'; printf 'no end'");
     step_on(&sandbox, "go");
     let text = sandbox.run(["logs", "ada"]);
@@ -122,7 +122,7 @@ fn what_turns_write_neither_steers_nor_breaks_a_line() {
 }
 
 #[test]
-fn a_message_without_content_is_told_without_a_text() {
+fn logs_shows_a_blank_message_without_a_text() {
     let sandbox = started("true");
     sandbox.run(["enqueue", "ada", "--allow-empty", " "]);
     sandbox.run(["tick", "ada"]);
@@ -132,7 +132,7 @@ fn a_message_without_content_is_told_without_a_text() {
 
 /// `logs` reads the file of ended messages equally often for 2 and for 8 messages.
 #[test]
-fn the_archive_is_read_once_however_much_is_shown() {
+fn logs_reads_the_archive_equally_often_for_2_and_8_messages() {
     needs!("strace");
     let line = ["logs", "ada", "--since", "1d"];
     let reads = [2, 8].map(|count| {

@@ -31,7 +31,7 @@ fn full_of_things_to_do() -> (Sandbox, String, String) {
 }
 
 #[test]
-fn what_only_looks_runs_nothing_and_changes_nothing() {
+fn read_only_commands_run_no_program_and_change_no_file() {
     needs!("strace");
     let (sandbox, done, run) = full_of_things_to_do();
     let log = sandbox.root().join("execs");

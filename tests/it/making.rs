@@ -38,7 +38,7 @@ fn init_makes_the_state_directory_in_the_named_place() {
 }
 
 #[test]
-fn init_says_which_state_directory_it_hides() {
+fn init_warns_if_the_new_directory_hides_an_outer_one() {
     let sandbox = Sandbox::new();
     sandbox
         .cmd(["init", "below"])

@@ -122,7 +122,7 @@ fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
 }
 
 #[test]
-fn text_that_can_not_be_read_is_refused_with_its_place() {
+fn an_unreadable_text_is_refused_with_the_name_of_its_source() {
     let sandbox = started("true");
     sandbox.cmd(["enqueue", "ada", "@nothing"]).status(1).complains(
         "dormouse: can't take the text from nothing: no such file or directory\n\
@@ -184,7 +184,7 @@ fn a_message_carries_its_whole_provenance() {
 }
 
 #[test]
-fn each_origin_speaks_in_its_own_kinds_and_authority() {
+fn each_origin_has_its_own_kind_and_authority_class() {
     let sandbox = started("true");
     for (origin, kind, authority) in [
         ("operator", "operator_prompt", "operator_instruction"),
@@ -307,7 +307,7 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
 }
 
 #[test]
-fn a_bad_line_of_a_batch_admits_none_and_is_named() {
+fn a_batch_with_a_bad_line_admits_nothing_and_names_the_line() {
     let sandbox = started("true");
     for (line, status, message, hint) in [
         (
@@ -345,7 +345,7 @@ fn an_empty_batch_admits_nothing() {
 }
 
 #[test]
-fn a_batch_knows_the_keys_of_its_own_lines() {
+fn a_batch_drops_a_second_line_with_the_same_dedupe_key() {
     let sandbox = started("true");
     let ran = sandbox
         .cmd(["enqueue", "ada", "--batch", "--json"])
@@ -359,7 +359,7 @@ fn a_batch_knows_the_keys_of_its_own_lines() {
 }
 
 #[test]
-fn a_repeat_answers_with_the_first_ones_id_and_status() {
+fn a_duplicate_prints_the_id_and_status_of_the_first_message() {
     let sandbox = started(WAIT_FOR_GO);
     let first = enqueue_once(&sandbox, "one", "k");
     let id = first["message_id"].as_str().unwrap();
@@ -406,7 +406,7 @@ fn a_message_that_is_queued_for_longer_than_the_window_is_no_copy_of_a_later_one
 }
 
 #[test]
-fn a_fresh_clone_without_its_cache_knows_the_keys() {
+fn dedupe_keys_still_count_after_the_cache_was_deleted() {
     let sandbox = started("true");
     let queued = enqueue_once(&sandbox, "x", "queued");
     let done = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "done", "--priority", "next"]);
@@ -446,7 +446,7 @@ fn merge(sandbox: &Sandbox, clone: &str) {
 }
 
 #[test]
-fn two_copies_from_two_clones_are_reduced_to_one() {
+fn of_two_messages_with_one_key_from_two_clones_one_is_dropped() {
     let (sandbox, clone) = with_clone();
     let first = enqueue_once(&sandbox, "here", "k");
     let second = sandbox.json(["-C", &clone, "enqueue", "ada", "there", "--dedupe-key", "k"]);
@@ -586,7 +586,7 @@ fn a_wake_hint_without_content_runs_no_turn() {
 }
 
 #[test]
-fn a_wake_hint_about_what_the_agent_waits_for_runs_a_turn_that_is_told() {
+fn a_wake_hint_that_matches_a_wait_runs_a_turn_with_its_reason() {
     let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
     sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "r", "--resource", "job:7"]);
     let hint = sandbox.run(["wake", "ada", "the build is red", "--source", "ci", "--resource", "job:7"]);
@@ -926,7 +926,7 @@ fn a_dead_letter_that_is_dropped_keeps_the_operators_reason() {
 }
 
 #[test]
-fn a_queued_message_can_be_dropped_and_brought_back() {
+fn a_queued_message_can_be_dropped_and_requeued() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     sandbox.run(["queue", "drop", &id, "--reason", "wrong agent"]);
@@ -962,7 +962,7 @@ fn a_deferred_message_can_be_dropped_and_the_agent_takes_the_next() {
 }
 
 #[test]
-fn a_copy_of_a_state_directory_is_as_good_as_the_original() {
+fn a_copy_without_empty_directories_works_like_the_original() {
     let sandbox = started("cat \"$DORMOUSE_CONTEXT\"");
     let id = say(&sandbox, "hello");
     let copy = sandbox.root().join("copy");

@@ -436,7 +436,7 @@ fn a_command_of_the_wrong_user_is_answered_with_the_right_user() {
 }
 
 #[test]
-fn a_full_disk_is_answered_with_what_to_do() {
+fn an_error_on_a_full_disk_names_the_remedy_and_changes_nothing() {
     needs!("strace");
     let sandbox = started("true");
     for (calls, line) in [("mkdirat,mkdir", "create bob -- true"), ("write", "enqueue ada hello")] {

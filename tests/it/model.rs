@@ -95,19 +95,19 @@ fn run(cases: u32, on_exhausted: &'static str, records: Records) {
 }
 
 #[test]
-fn the_program_does_what_the_contract_says() {
+fn the_program_agrees_with_the_model_of_the_contract() {
     needs!("jq");
     run(CASES, "park", Records::Files);
 }
 
 #[test]
-fn the_program_does_what_the_contract_says_where_the_last_attempt_stops_the_agent() {
+fn the_program_agrees_with_the_model_if_the_last_attempt_stops_agents() {
     needs!("jq");
     run(CASES, "stop", Records::Files);
 }
 
 #[test]
-fn the_program_does_what_the_contract_says_in_a_database() {
+fn the_program_agrees_with_the_model_in_a_database() {
     needs!("jq", "postgresql");
     run(CASES_IN_DATABASE, "park", Records::Database);
 }

@@ -23,7 +23,7 @@ fn two() -> Sandbox {
 }
 
 #[test]
-fn what_lists_takes_several_agents_and_says_whose_each_is() {
+fn lists_accept_several_agents_and_name_the_agent_of_each_line() {
     let sandbox = two();
     sandbox.run(["task", "start", "ada", "--", "sleep", "100"]);
     sandbox.run(["task", "start", "bob", "--", "sleep", "100"]);
@@ -95,7 +95,7 @@ fn full() -> Sandbox {
 }
 
 #[test]
-fn every_list_is_about_all_agents_unless_some_are_named() {
+fn every_list_covers_all_agents_unless_some_are_named() {
     let sandbox = full();
     for (list, names_itself) in LISTS {
         let with = |more: &[&str]| -> Vec<String> {
@@ -148,7 +148,7 @@ fn every_list_is_about_all_agents_unless_some_are_named() {
 }
 
 #[test]
-fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
+fn commands_accept_the_agent_as_an_argument_or_as_a_flag() {
     let sandbox = two();
     let id = |line: &[&str]| sandbox.run(line.iter().copied()).split_whitespace().next().unwrap().to_owned();
     let item = id(&["work", "add", "ada", "objective"]);
@@ -194,7 +194,7 @@ fn every_plane_takes_its_agent_as_a_word_or_as_a_flag() {
 }
 
 #[test]
-fn in_a_turn_its_own_agent_is_meant_unless_another_is_named() {
+fn commands_in_a_turn_use_its_own_agent_by_default() {
     let sandbox = two();
     let own = |line: &[&str]| sandbox.cmd(line.iter().copied()).env("DORMOUSE_AGENT", "bob").output().stdout;
     assert_eq!(own(&["queue", "list"]), sandbox.run(["queue", "list", "bob"]));
@@ -204,7 +204,7 @@ fn in_a_turn_its_own_agent_is_meant_unless_another_is_named() {
 }
 
 #[test]
-fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
+fn events_follow_ends_without_a_reader_or_a_state_directory() {
     let sandbox = two().with_real_clock();
     let follow = ["events", "--all", "--follow", "--kind", "message_settled"];
     let (mut child, mut lines) = Beside::with_lines(sandbox.cmd(follow));
@@ -227,7 +227,7 @@ fn events_of_several_agents_are_followed_until_nobody_reads_or_they_are_gone() {
 }
 
 #[test]
-fn following_all_agents_ends_with_the_last_of_them() {
+fn follow_all_ends_when_the_last_agent_is_removed() {
     for follows in ["events", "logs"] {
         let sandbox = two().with_real_clock();
         let (mut child, mut lines) = Beside::with_lines(sandbox.cmd([follows, "--all", "--follow"]));
@@ -242,7 +242,7 @@ fn following_all_agents_ends_with_the_last_of_them() {
 }
 
 #[test]
-fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
+fn an_agent_name_in_the_place_of_an_id_is_recognized() {
     let sandbox = two();
     add(&sandbox, "adamant", "true");
     let id = sandbox.json_lines(["queue", "list", "ada"])[0]["id"].as_str().unwrap().to_owned();
@@ -275,7 +275,7 @@ fn an_agent_where_an_id_is_wanted_is_taken_for_what_it_is() {
 }
 
 #[test]
-fn behind_a_flag_that_takes_any_number_of_words_an_agent_is_an_agent() {
+fn an_agent_name_after_ack_or_drop_names_the_agent() {
     let sandbox = two();
     let dead = |name: &str| sandbox.json(["get", name])["attention"].clone();
     sandbox.cmd(["queue", "dead", "--ack", "ada"]).prints("ada  acknowledged 1, 0 left\n");

@@ -78,7 +78,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
 }
 
 #[test]
-fn a_usage_error_says_in_json_what_is_missing() {
+fn a_usage_error_in_json_names_the_missing_argument() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["tick", "--json"]).output();
     let message = "the following required arguments were not provided: <AGENT>...";
@@ -90,7 +90,7 @@ fn a_usage_error_says_in_json_what_is_missing() {
 }
 
 #[test]
-fn each_exit_status_means_what_the_contract_says() {
+fn each_exit_status_has_the_meaning_of_the_contract() {
     let sandbox = started("exit 1");
     say(&sandbox, "x");
     fs::write(sandbox.store().join("hooks/x"), "").unwrap();
@@ -112,7 +112,7 @@ fn each_exit_status_means_what_the_contract_says() {
 }
 
 #[test]
-fn whoever_holds_a_lock_is_named() {
+fn a_busy_error_names_the_command_that_holds_the_lock() {
     let sandbox = started("true");
     let path = sandbox.agent("ada").join("lock");
     let held = fs::read_to_string(&path).unwrap();
@@ -133,7 +133,7 @@ fn whoever_holds_a_lock_is_named() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_for_who_asks() {
+fn output_is_coloured_only_on_a_terminal_or_with_color_always() {
     let sandbox = started("true");
     let plain =
         "AGENT  POSTURE  QUEUE  LAST TURN  DUE  NOTE\nada    idle     0      -          -    nothing to do\n";
@@ -209,7 +209,7 @@ fn a_result_that_can_not_be_written_is_a_failure() {
 }
 
 #[test]
-fn quiet_says_nothing_but_results_and_failures() {
+fn quiet_prints_only_results_and_failures() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
     sandbox.cmd(["wake", "ada", "--quiet"]).prints("msg_#1\n");
@@ -218,7 +218,7 @@ fn quiet_says_nothing_but_results_and_failures() {
 }
 
 #[test]
-fn verbose_says_on_stderr_why_a_message_does_what_it_does() {
+fn verbose_prints_the_continuation_of_a_message_on_stderr() {
     let sandbox = started("true");
     say(&sandbox, "x");
     sandbox
@@ -228,7 +228,7 @@ fn verbose_says_on_stderr_why_a_message_does_what_it_does() {
 }
 
 #[test]
-fn the_global_flags_go_anywhere() {
+fn the_global_flags_are_accepted_at_any_position() {
     let sandbox = started("true");
     let project = sandbox.project().display().to_string();
     for args in [
@@ -260,7 +260,7 @@ fn the_clock_of_an_invocation_can_be_fixed() {
 }
 
 #[test]
-fn durations_are_written_as_people_say_them() {
+fn durations_are_accepted_with_units_like_1h30m() {
     let sandbox = started("true");
     for (word, seconds) in [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172_800), ("1500ms", 1)] {
         let now = "2030-01-01T00:00:00Z";
@@ -303,7 +303,7 @@ fn every_command_has_help() {
 }
 
 #[test]
-fn several_failures_are_told_where_they_happen_and_the_gravest_counts() {
+fn each_failing_agent_has_an_error_and_the_worst_sets_the_exit_status() {
     let sandbox = started("true");
     add(&sandbox, "bob", "true");
     fs::write(sandbox.agent("bob").join("identity.json"), "").unwrap();
@@ -315,7 +315,7 @@ fn several_failures_are_told_where_they_happen_and_the_gravest_counts() {
 }
 
 #[test]
-fn a_turn_that_closes_its_streams_is_no_trouble() {
+fn a_turn_that_closes_its_streams_completes() {
     let own = own_name();
     let sandbox = started(&format!("exec 1>&- 2>&-; {own} get ada; exit 0"));
     say(&sandbox, "x");

@@ -84,7 +84,7 @@ fn a_job_of_gitlab_ends_with_the_verdict() {
 }
 
 #[test]
-fn the_script_ends_with_the_verdict_or_in_time() {
+fn the_script_exits_with_the_verdict_or_after_its_timeout() {
     let (sandbox, follower) = reviewer();
     let script = |text: &str, timeout: &str| {
         let words =

@@ -114,7 +114,7 @@ fn root_makes_no_state_directory_in_the_project_of_another_user() {
 }
 
 #[test]
-fn the_umask_takes_nothing_from_the_owner() {
+fn no_umask_takes_permissions_from_the_owner() {
     let Some(owned) = unshared(OWNER) else { return };
     for umask in ["777", "0", "277"] {
         let dir = format!("u{umask}");
@@ -171,7 +171,7 @@ fn doctor_names_the_files_of_another_user_and_the_chown() {
 /// A command in a removed working directory reports that, and works if `-C` names the whole path of
 /// the state directory.
 #[test]
-fn a_working_directory_that_was_removed_is_told_as_that() {
+fn a_command_reports_that_its_working_directory_was_removed() {
     let Some(owned) = owned() else { return };
     let from_nowhere = |args: &str| {
         script(&owned, OWNER, &format!("mkdir gone; cd gone; rmdir ../gone; exec $DORMOUSE {args}"))
@@ -189,7 +189,7 @@ fn a_working_directory_that_was_removed_is_told_as_that() {
 
 /// A turn whose working directory does not exist fails, and `explain` names the path.
 #[test]
-fn a_working_directory_of_a_turn_that_was_removed_is_named() {
+fn tick_and_explain_name_a_missing_working_directory_of_a_turn() {
     let Some(owned) = owned() else { return };
     owned.set("[workspace]\npath = \"work\"\n");
     edit_file(&owned.state().join("agents/a/agent.toml"), |text| {
@@ -246,7 +246,7 @@ fn settings_of_the_user_that_cannot_be_read_trust_nothing() {
 
 /// A state directory that can't be opened is not reported as missing.
 #[test]
-fn a_state_directory_that_cannot_be_looked_at_is_not_told_as_missing() {
+fn a_state_directory_that_can_not_be_opened_is_not_reported_as_missing() {
     let Some(owned) = owned() else { return };
     let project = owned.sandbox.project();
     let inner = project.join("inner");

@@ -46,7 +46,7 @@ fn files_below(root: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_released_is_installed_used_and_removed() {
+fn a_release_can_be_installed_used_and_removed() {
     needs!("cargo-deb", "dpkg", "strip", "tar", "gzip", "sha256sum", "git");
     let dir = tempfile::tempdir().unwrap();
     let program = stripped(dir.path());
@@ -131,7 +131,7 @@ fn is_a_unit(root: &Path, program: &Path) {
 }
 
 #[test]
-fn a_release_says_what_it_needs_and_how_it_is_called() {
+fn the_release_script_prints_its_usage_and_names_a_missing_program() {
     let dir = tempfile::tempdir().unwrap();
     let none = release_script().output().unwrap();
     assert_eq!(none.status.code(), Some(2));
@@ -158,7 +158,7 @@ esac
 "#;
 
 #[test]
-fn a_build_for_another_machine_is_told_each_flag_and_its_linker() {
+fn a_cross_build_gets_its_compiler_flags_and_its_linker() {
     needs!("cargo-deb", "tar", "gzip", "sha256sum", "git");
     let dir = tempfile::tempdir().unwrap();
     let (notes, bin) = (dir.path().join("notes"), dir.path().join("bin"));

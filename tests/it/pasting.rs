@@ -161,32 +161,32 @@ fn every_page(shell: &str, pace: Pace) {
 }
 
 #[test]
-fn into_bash_line_by_line() {
+fn commands_of_every_page_can_be_pasted_into_bash_line_by_line() {
     needs!("jq");
     every_page("bash", Pace::Person);
 }
 
 #[test]
-fn into_bash_at_once() {
+fn commands_of_every_page_can_be_pasted_into_bash_at_once() {
     needs!("jq");
     every_page("bash", Pace::Machine);
 }
 
 #[test]
-fn into_zsh_line_by_line() {
+fn commands_of_every_page_can_be_pasted_into_zsh_line_by_line() {
     needs!("jq", "zsh");
     every_page("zsh", Pace::Person);
 }
 
 #[test]
-fn into_zsh_at_once() {
+fn commands_of_every_page_can_be_pasted_into_zsh_at_once() {
     needs!("jq", "zsh");
     every_page("zsh", Pace::Machine);
 }
 
 /// Checks that each entry of [`LEFT_OUT`] is the beginning of a command on its page.
 #[test]
-fn what_is_left_out_is_on_its_page() {
+fn each_command_that_the_paste_tests_omit_is_on_its_page() {
     for (page, begins, reason) in LEFT_OUT {
         let text = read(page);
         let mut commands = blocks(&text).into_iter().flat_map(|block| block.commands());

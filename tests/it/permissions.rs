@@ -78,7 +78,7 @@ fn open_to_all() -> Open {
 type Missing = Option<(i32, &'static str)>;
 
 #[test]
-fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
+fn an_unreadable_record_is_not_reported_as_missing() {
     let open = open_to_all();
     let Open { sandbox, message, done, run, task } = &open;
     let agent = |path: &str| sandbox.agent("ada").join(path);
@@ -154,7 +154,7 @@ fn what_may_not_be_read_is_not_told_as_what_is_not_there() {
 }
 
 #[test]
-fn what_may_not_be_written_is_told_and_nothing_has_changed() {
+fn a_command_without_write_permission_fails_and_changes_nothing() {
     let Open { sandbox, .. } = open_to_all();
     let before = tree(&sandbox.store());
     let writers = "enqueue ada x, enqueue ada x --dedupe-key k, wake ada, tick ada, stop ada, \
@@ -169,7 +169,7 @@ fn what_may_not_be_written_is_told_and_nothing_has_changed() {
 }
 
 #[test]
-fn files_that_are_named_on_the_command_line_are_told_apart_too() {
+fn an_unreadable_argument_file_is_not_reported_as_missing() {
     let Open { sandbox, .. } = open_to_all();
     let project = sandbox.project();
     for (file, mode) in [("closed", 0o600), ("dir", 0o700)] {
@@ -206,7 +206,7 @@ fn files_that_are_named_on_the_command_line_are_told_apart_too() {
 
 /// The directory of the agents may be entered, but not listed.
 #[test]
-fn an_agent_that_is_not_there_is_not_there_where_the_others_may_not_be_listed() {
+fn an_unknown_agent_is_reported_if_agents_may_not_be_listed() {
     let Open { sandbox, .. } = open_to_all();
     set_mode(&sandbox.store().join("agents"), 0o711);
     let Some(ran) = in_project(&sandbox, &["get", "nobody"]) else { return };
@@ -216,7 +216,7 @@ fn an_agent_that_is_not_there_is_not_there_where_the_others_may_not_be_listed() 
 }
 
 #[test]
-fn a_directory_that_is_searched_for_or_named_is_told_apart() {
+fn an_inaccessible_directory_is_not_reported_as_missing() {
     let Open { sandbox, .. } = open_to_all();
     let fails = |args: &[&str], kind: &str, status: i32| {
         as_a_stranger(&sandbox, args).map(|ran| ran.fails(status, kind))

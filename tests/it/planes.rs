@@ -89,7 +89,7 @@ fn a_work_item_is_shown_whole() {
 }
 
 #[test]
-fn items_are_listed_in_the_order_of_their_making_and_by_how_they_stand() {
+fn work_list_sorts_items_by_creation_and_filters_them_by_state() {
     let sandbox = started("true");
     let free = work(&sandbox, "free", &[]);
     let blocked = work(&sandbox, "blocked", &["--blocked-by", "a lock"]);
@@ -116,7 +116,7 @@ fn items_are_listed_in_the_order_of_their_making_and_by_how_they_stand() {
 }
 
 #[test]
-fn each_change_is_a_revision_and_an_event() {
+fn each_change_of_an_item_adds_a_revision_and_an_event() {
     let sandbox = started("true");
     let item = work(&sandbox, "tidy up", &[]);
     let changes = format!(
@@ -137,7 +137,7 @@ fn each_change_is_a_revision_and_an_event() {
 }
 
 #[test]
-fn completing_closes_everything_about_an_item_at_once() {
+fn work_complete_clears_the_blocker_focus_and_waits_of_an_item() {
     let sandbox = started("true");
     let item = work(&sandbox, "tidy up", &["--pick", "--plan", "slowly"]);
     sandbox.run(["work", "block", &item, "--reason", "a lock", "--recheck", "1h"]);
@@ -162,7 +162,7 @@ fn completing_closes_everything_about_an_item_at_once() {
 }
 
 #[test]
-fn what_an_item_can_not_be_is_refused() {
+fn invalid_work_items_and_changes_are_refused() {
     let sandbox = started("true");
     wrong(&sandbox, &["work", "add", "-a", "ada", " \n"], "empty_objective");
     let before = tree(&sandbox.agent("ada"));
@@ -183,7 +183,7 @@ fn what_an_item_can_not_be_is_refused() {
 }
 
 #[test]
-fn picking_moves_the_focus_and_clears_only_when_told() {
+fn work_pick_moves_the_focus_and_clears_only_with_clear_blocker() {
     let sandbox = started("true");
     let one = work(&sandbox, "one", &["--pick"]);
     let other = work(&sandbox, "other", &["--blocked-by", "a lock", "--recheck", "1h"]);
@@ -223,7 +223,7 @@ fn an_item_gets_one_tick_for_each_revision_and_reason() {
 }
 
 #[test]
-fn a_turn_that_changes_its_item_goes_on_until_it_is_done() {
+fn turns_that_change_their_item_repeat_until_the_item_is_completed() {
     let own = crate::setup::own_name();
     let turn = format!(
         r#"n=$(cat "$HOME/n" 2>/dev/null || echo 0); n=$((n + 1)); echo $n > "$HOME/n"
@@ -240,7 +240,7 @@ fn a_turn_that_changes_its_item_goes_on_until_it_is_done() {
 }
 
 #[test]
-fn one_reminder_for_all_blocked_items_clears_nothing() {
+fn one_recheck_message_lists_all_blocked_items_and_unblocks_none() {
     let sandbox = started(NOTING);
     let one = work(&sandbox, "one", &["--blocked-by", "a lock", "--recheck", "1h"]);
     let other = work(&sandbox, "other", &[]);
@@ -269,7 +269,7 @@ fn one_reminder_for_all_blocked_items_clears_nothing() {
 // Tests of waits
 
 #[test]
-fn a_wait_belongs_to_who_is_named_else_the_turns_item_else_the_focus_else_the_agent() {
+fn a_wait_belongs_to_the_named_item_the_turn_item_the_focus_or_the_agent() {
     let own = crate::setup::own_name();
     let sandbox = started(&format!("{own} wait --on operator --reason turn"));
     let owner = |id: &str| {
@@ -300,7 +300,7 @@ const SYSTEM_WAIT: [&str; 3] = [
 ];
 
 #[test]
-fn each_kind_of_wait_holds_its_item_in_a_state_of_its_own() {
+fn each_kind_of_wait_sets_its_own_scheduling_state_of_the_item() {
     for (kind, flags, state, closing) in [
         ("operator", &[][..], "waiting_operator", "wait_for_operator (work_item_needs_input)"),
         (
@@ -326,7 +326,7 @@ fn each_kind_of_wait_holds_its_item_in_a_state_of_its_own() {
 }
 
 #[test]
-fn each_kind_of_wait_of_the_agents_own_has_its_rung() {
+fn each_kind_of_wait_of_the_whole_agent_has_its_rung() {
     for (kind, flags, expected) in [
         ("operator", &[][..], "wait_for_operator (agent_operator_wait)"),
         ("external", &["--resource", "r"], "wait_for_external_change (agent_external_wait)"),
@@ -345,7 +345,7 @@ fn each_kind_of_wait_of_the_agents_own_has_its_rung() {
 }
 
 #[test]
-fn what_a_wait_can_not_be_is_refused() {
+fn invalid_waits_are_refused() {
     let sandbox = started("true");
     let nobody = format!("task_{}", "0".repeat(32));
     let with = |flags: &[&'static str]| [&["wait", "-a", "ada", "--reason", "r"], flags].concat();
@@ -365,7 +365,7 @@ fn what_a_wait_can_not_be_is_refused() {
 }
 
 #[test]
-fn a_new_wait_on_an_item_takes_the_place_of_the_old_one() {
+fn a_new_wait_of_an_item_replaces_the_old_wait() {
     let sandbox = started("true");
     let item = work(&sandbox, "x", &["--pick"]);
     let old = wait(&sandbox, "external", &["--resource", "r"]);
@@ -377,7 +377,7 @@ fn a_new_wait_on_an_item_takes_the_place_of_the_old_one() {
 }
 
 #[test]
-fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
+fn only_the_wait_that_matches_a_message_or_hint_is_resolved() {
     for (kind, flags, trigger) in [
         ("operator", &[][..], "enqueue ada yes"),
         ("external", &["--resource", "r"], "enqueue ada green --origin webhook --resource r"),
@@ -401,7 +401,7 @@ fn exactly_the_wait_that_a_trigger_is_about_is_resolved() {
 }
 
 #[test]
-fn a_hint_that_names_a_wait_resolves_that_one() {
+fn a_hint_that_names_a_wait_resolves_only_that_wait() {
     let sandbox = started("true");
     let one = wait(&sandbox, "external", &["--resource", "r"]);
     let other = wait(&sandbox, "external", &["--resource", "s"]);
@@ -413,7 +413,7 @@ fn a_hint_that_names_a_wait_resolves_that_one() {
 }
 
 #[test]
-fn what_is_about_something_else_resolves_nothing_and_says_so() {
+fn a_message_about_another_resource_is_ignored_and_resolves_no_wait() {
     let sandbox = started("true");
     let waiting = wait(&sandbox, "external", &["--resource", "r"]);
     step(&sandbox);
@@ -432,7 +432,7 @@ fn what_is_about_something_else_resolves_nothing_and_says_so() {
 }
 
 #[test]
-fn the_end_of_a_timer_wait_wakes_and_ends_it() {
+fn a_due_timer_wait_runs_a_turn_and_ends() {
     let sandbox = started(NOTING);
     let item = work(&sandbox, "x", &["--pick"]);
     let waiting = wait(&sandbox, "timer", &["--in", "1h"]);
@@ -453,7 +453,7 @@ fn the_end_of_a_timer_wait_wakes_and_ends_it() {
 }
 
 #[test]
-fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
+fn an_expiry_ends_a_wait_and_a_recheck_only_runs_a_turn() {
     let sandbox = started(NOTING);
     let waiting = wait(&sandbox, "external", &["--resource", "r", "--recheck", "1h", "--expires", "3h"]);
     step(&sandbox);
@@ -476,7 +476,7 @@ fn an_expiry_ends_a_wait_and_a_recheck_only_looks() {
 }
 
 #[test]
-fn a_wait_that_nothing_may_end_is_an_advisory() {
+fn an_external_wait_without_a_fallback_is_an_advisory() {
     let weak = "external_wait_has_weak_recoverability";
     let bare = "external_wait_has_no_fallback";
     let subject = "wait_without_subject";
@@ -500,7 +500,7 @@ fn a_wait_that_nothing_may_end_is_an_advisory() {
 }
 
 #[test]
-fn a_cancelled_wait_is_no_longer_waited_for() {
+fn a_cancelled_wait_has_no_more_effect() {
     let sandbox = started("true");
     let waiting = wait(&sandbox, "operator", &[]);
     assert_eq!(decisions(&sandbox), ["wait_for_operator (agent_operator_wait)"]);
@@ -544,7 +544,7 @@ fn a_timer_is_shown_whole_and_fires_once() {
 }
 
 #[test]
-fn each_way_to_say_when_has_its_next_fire() {
+fn each_kind_of_schedule_has_the_correct_next_fire() {
     let sandbox = started("true");
     let next = |flags: &[&str]| {
         let made = at(&sandbox, "2026-01-02T03:04:05Z", &[&["timer", "add", "-a", "ada"], flags].concat());
@@ -606,7 +606,7 @@ fn moments(heard: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn fires_that_nobody_was_there_for_are_caught_up_as_told() {
+fn missed_fires_follow_the_catch_up_setting_of_the_timer() {
     let moment = "2026-01-02T06:34:08Z";
     let (heard, left) = after_absence(&["--every", "1h"], moment);
     assert_eq!(moments(&heard), ["2026-01-02T06:04:08.000Z"]);
@@ -628,7 +628,7 @@ fn fires_that_nobody_was_there_for_are_caught_up_as_told() {
 }
 
 #[test]
-fn a_year_of_absence_is_one_fire_with_the_count_and_at_most_a_hundred() {
+fn a_year_of_missed_fires_is_one_message_or_at_most_a_hundred() {
     let moment = "2027-01-02T03:04:08Z";
     let (heard, left) = after_absence(&["--every", "1h"], moment);
     assert_eq!(moments(&heard), ["2027-01-02T03:04:08.000Z"], "the message is about the latest fire");
@@ -646,7 +646,7 @@ fn a_year_of_absence_is_one_fire_with_the_count_and_at_most_a_hundred() {
 }
 
 #[test]
-fn a_clock_that_jumps_back_doubles_nothing_and_parks_nothing() {
+fn a_clock_that_jumps_back_neither_repeats_nor_blocks_a_fire() {
     let sandbox = started(NOTING);
     id(&sandbox, &["timer", "add", "--every", "1h", "tick"]);
     for (moment, total, next) in [
@@ -696,7 +696,7 @@ fn a_change_to_daylight_saving_neither_loses_nor_doubles_a_day() {
 }
 
 #[test]
-fn a_stopped_agent_is_woken_by_no_timer_and_looks_again_after_start() {
+fn no_timer_wakes_a_stopped_agent_and_a_due_timer_fires_after_start() {
     let sandbox = started(NOTING);
     id(&sandbox, &["timer", "add", "--in", "1h", "look"]);
     sandbox.run(["stop", "ada"]);
@@ -710,7 +710,7 @@ fn a_stopped_agent_is_woken_by_no_timer_and_looks_again_after_start() {
 }
 
 #[test]
-fn whoever_sleeps_is_woken_for_what_a_step_finds_before_it_decides() {
+fn next_wake_includes_expired_messages_and_interrupted_runs() {
     let sandbox = started(r#"[ "$DORMOUSE_ATTEMPT" = 1 ] && kill -9 $PPID; true"#);
     sandbox.run(["enqueue", "ada", "too late", "--ttl", "1m"]);
     sandbox.pass(120);
@@ -742,7 +742,7 @@ fn a_cancelled_timer_fires_no_more() {
 }
 
 #[test]
-fn the_next_step_is_due_at_the_earliest_of_all_right_after_each_change() {
+fn each_change_sets_the_next_due_time_to_the_earliest_deadline() {
     let sandbox = started("true");
     let due = || field(&sandbox, "next_due_at");
     assert_eq!(due(), "");
@@ -769,7 +769,7 @@ fn the_next_step_is_due_at_the_earliest_of_all_right_after_each_change() {
 }
 
 #[test]
-fn the_next_wake_is_written_in_three_ways() {
+fn next_wake_prints_three_formats() {
     let sandbox = started("true");
     add(&sandbox, "bob", "true");
     let wake =
@@ -794,7 +794,7 @@ fn the_next_wake_is_written_in_three_ways() {
 // Tests of messages with a delay
 
 #[test]
-fn a_message_that_is_put_off_comes_as_it_was_said() {
+fn a_delayed_message_is_delivered_unchanged() {
     let sandbox = started(NOTING);
     let answer =
         sandbox.json(["enqueue", "ada", "later", "--in", "1h", "--origin", "webhook:ci", "--resource", "r"]);
@@ -815,7 +815,7 @@ fn a_message_that_is_put_off_comes_as_it_was_said() {
 }
 
 #[test]
-fn a_message_that_is_put_off_for_longer_than_its_time_is_dropped() {
+fn a_message_that_is_delayed_past_its_ttl_is_dropped() {
     let sandbox = started("echo one more >> \"$HOME/heard\"");
     sandbox.run(["enqueue", "ada", "late", "--in", "1h", "--ttl", "30m"]);
     sandbox.pass(3600);
@@ -828,7 +828,7 @@ fn a_message_that_is_put_off_for_longer_than_its_time_is_dropped() {
 }
 
 #[test]
-fn a_key_holds_for_a_message_that_is_put_off() {
+fn a_dedupe_key_counts_while_its_message_is_delayed() {
     let sandbox = started(NOTING);
     let say = |flags: &[&str]| sandbox.json([&["enqueue", "ada", "x", "--dedupe-key", "k"], flags].concat());
     let first = say(&["--in", "1h"]);
@@ -844,7 +844,7 @@ fn a_key_holds_for_a_message_that_is_put_off() {
 }
 
 #[test]
-fn a_message_that_is_put_off_is_dropped_with_its_timer() {
+fn a_delayed_message_is_dropped_when_its_timer_is_cancelled() {
     let sandbox = started(NOTING);
     let put_off = sandbox.json(["enqueue", "ada", "x", "--dedupe-key", "k", "--in", "1h"]);
     let message = put_off["message_id"].as_str().unwrap();
@@ -918,7 +918,7 @@ fn each_kind_of_action_is_carried_out_in_order() {
 }
 
 #[test]
-fn one_action_that_can_not_be_is_the_end_of_all_and_named() {
+fn one_invalid_action_fails_the_whole_outcome_and_is_named() {
     let nobody = format!("work_{}", "0".repeat(32));
     let no_wait = format!("wait_{}", "0".repeat(32));
     let not_open = format!("{nobody} is not an open work item");
@@ -982,7 +982,7 @@ fn a_message_to_another_agent_is_delivered_once() {
 }
 
 #[test]
-fn two_agents_can_not_talk_for_ever() {
+fn max_hops_ends_an_exchange_of_messages_between_two_agents() {
     let talk = |to: &str| {
         format!(
             r#"echo '{{"actions": [{{"do": "enqueue", "agent": "{to}", "text": "and you?"}}]}}' > "$DORMOUSE_OUTCOME""#
@@ -1131,7 +1131,7 @@ impl Drop for Waiting {
 }
 
 #[test]
-fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
+fn the_prior_closure_decides_the_continuation_class_of_each_trigger() {
     let cells: Vec<&str> = CONTINUATIONS.split_whitespace().collect();
     let (priors, mut rest) = cells.split_at(6);
     let mut cases = Vec::new();
@@ -1195,7 +1195,7 @@ fn each_trigger_means_what_the_wait_before_it_makes_of_it() {
 }
 
 #[test]
-fn an_empty_plan_from_a_command_that_failed_replaces_none() {
+fn an_empty_plan_from_stdin_or_a_file_does_not_replace_the_plan() {
     let sandbox = started("true");
     let item = work(&sandbox, "asking", &["--plan", "first this"]);
     fs::write(sandbox.project().join("nothing"), "").unwrap();

@@ -644,7 +644,7 @@ fn power_may_fail_while_a_killed_command_is_cleaned_up() {
 /// synced. The command syncs the line before it applies the changes, so that a power cut can't
 /// leave a part of them.
 #[test]
-fn a_journal_that_is_found_is_made_durable_first() {
+fn a_command_syncs_an_unapplied_journal_line_before_applying_the_line() {
     needs!("strace");
     let scenario = SCENARIOS.iter().find(|scenario| scenario.name == "work add").unwrap();
     let template = (scenario.prepare)();

@@ -87,7 +87,7 @@ fn four() -> Sandbox {
 }
 
 #[test]
-fn a_step_of_many_agents_says_how_far_it_is() {
+fn tick_all_shows_its_progress_on_a_terminal() {
     let sandbox = four();
     let seen = on_terminal(sandbox.cmd(["tick", "--all"]), "xterm", None);
     seen.shows("] 2 of 4 agents").shows("] 3 of 4 agents");
@@ -105,7 +105,7 @@ fn count_of(screen: &str, words: &str) -> Option<u32> {
 }
 
 #[test]
-fn several_at_once_say_how_far_they_are_and_stand_in_nobodys_way() {
+fn tick_all_with_jobs_shows_progress_without_mixing_lines() {
     let sandbox = four();
     ["eve", "fay"].into_iter().for_each(|name| add_slow(&sandbox, name));
     let seen = on_terminal(sandbox.cmd(["tick", "--all", "--jobs", "2", "--verbose"]), "xterm", None);
@@ -125,7 +125,7 @@ fn several_at_once_say_how_far_they_are_and_stand_in_nobodys_way() {
 }
 
 #[test]
-fn nothing_is_drawn_where_nobody_looks() {
+fn no_progress_is_drawn_with_quiet_or_without_a_terminal() {
     let cases = [
         ("dumb", &[][..]),
         ("", &[]),
@@ -167,7 +167,7 @@ fn a_turn_in_the_foreground_shows_its_age_until_it_ends() {
 }
 
 #[test]
-fn the_age_of_a_turn_stands_in_the_way_of_no_output() {
+fn the_age_of_a_turn_does_not_mix_with_the_output() {
     let script = "printf part; sleep 1.5; echo ial; sleep 1.5; echo done > \"$DORMOUSE_OUTCOME.x\"; echo end";
     let sandbox = started(script);
     let seen = on_terminal(sandbox.cmd(["ask", "ada", "work"]), "xterm", None);
@@ -180,7 +180,7 @@ fn the_age_of_a_turn_stands_in_the_way_of_no_output() {
 }
 
 #[test]
-fn an_answer_that_was_said_on_the_terminal_is_shown_once() {
+fn ask_does_not_repeat_an_answer_that_the_turn_has_printed_last() {
     for (script, shown) in [
         ("echo all is well", "all is well"),
         ("printf 'all is well'", "all is well"),
@@ -210,7 +210,7 @@ fn an_interrupted_turn_leaves_a_clean_line() {
 }
 
 #[test]
-fn an_interrupted_work_leaves_a_clean_line_too() {
+fn an_interrupted_batch_leaves_a_clean_line() {
     let sandbox = started("true").with_real_clock();
     // The terminal is closed when the shell ends, so the shell must survive SIGINT.
     let script = r#"trap : INT; for n in $(seq $1); do echo "{\"text\":\"$n\"}"; sleep 0.3; done | "$0" enqueue ada --batch; echo ended with $?"#;

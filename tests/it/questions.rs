@@ -35,7 +35,7 @@ fn question(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn a_question_is_told_once_and_ends_with_its_answer() {
+fn a_question_is_reported_once_and_ends_with_its_answer() {
     needs!("jq");
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
@@ -74,7 +74,7 @@ fn a_question_is_told_once_and_ends_with_its_answer() {
 }
 
 #[test]
-fn a_question_that_a_turn_repeats_is_one_and_one_that_is_asked_after_an_answer_is_new() {
+fn a_repeated_question_is_reported_again_only_after_an_answer() {
     let sandbox = started("dormouse wait --on operator --reason 'Which one?'");
     let stderr = || sandbox.cmd(["tick", "ada", "--until-idle"]).output().stderr;
     sandbox.run(["work", "add", "choose", "-a", "ada", "--pick"]);
@@ -92,7 +92,7 @@ fn a_question_that_a_turn_repeats_is_one_and_one_that_is_asked_after_an_answer_i
 }
 
 #[test]
-fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
+fn a_question_ends_with_a_ready_plan_a_stop_or_a_cancelled_wait() {
     let sandbox = started("true");
     let item = sandbox.run(["work", "add", "paint it", "-a", "ada", "--plan-status", "needs_input"]);
     let item = item.trim_end();
@@ -117,7 +117,7 @@ fn a_plan_that_needs_input_asks_and_a_cancelled_question_is_none() {
 }
 
 #[test]
-fn a_question_that_was_asked_when_its_teller_was_killed_reaches_the_hook_later() {
+fn a_question_reaches_the_hook_again_if_the_hook_has_killed_its_tick() {
     needs!("jq");
     let sandbox = started(ASKS);
     hook(&sandbox.agent("ada"), "on-attention", &format!("{NOTE}; kill -9 $PPID"));
@@ -132,7 +132,7 @@ fn a_question_that_was_asked_when_its_teller_was_killed_reaches_the_hook_later()
 }
 
 #[test]
-fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
+fn a_stalled_agent_is_reported_after_a_day() {
     let sandbox = started("true");
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
     sandbox.run(["work", "add", "dig", "-a", "ada", "--pick"]);
@@ -155,7 +155,7 @@ fn an_agent_that_only_a_person_can_bring_on_is_told_after_a_day() {
 }
 
 #[test]
-fn a_blocked_item_and_a_suspended_run_stand_still_too() {
+fn a_blocked_item_and_a_suspended_run_are_reported_after_a_day() {
     let sandbox = started("true");
     sandbox.run(["work", "add", "dig", "-a", "ada", "--blocked-by", "rain"]);
     decisions(&sandbox);
@@ -173,7 +173,7 @@ fn a_blocked_item_and_a_suspended_run_stand_still_too() {
 }
 
 #[test]
-fn a_directory_that_nobody_ticks_says_so_everywhere() {
+fn every_reader_reports_that_no_process_ticks() {
     let sandbox = started("true");
     decisions(&sandbox);
     say(&sandbox, "x");
@@ -215,14 +215,14 @@ fn a_directory_that_nobody_ticks_says_so_everywhere() {
 }
 
 #[test]
-fn who_awaits_a_message_that_nobody_takes_up_hears_of_it_in_seconds() {
+fn await_reports_within_seconds_that_no_process_ticks() {
     let sandbox = started("true").with_real_clock();
     let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"]).exits(8);
     ran.reports("ada: no process ticks it: a step has been due for").reports("none was ever made");
 }
 
 #[test]
-fn get_shows_so_many_records_of_a_kind_and_says_how_many_more_there_are() {
+fn get_shows_at_most_50_records_of_a_kind_and_counts_the_others() {
     let sandbox = started("true");
     for hours in 1..=52 {
         sandbox.run(["timer", "add", "-a", "ada", "--in", &format!("{hours}h"), "look"]);
@@ -234,7 +234,7 @@ fn get_shows_so_many_records_of_a_kind_and_says_how_many_more_there_are() {
 }
 
 #[test]
-fn logs_show_the_last_events_however_old_and_say_when_nothing_happened() {
+fn logs_shows_the_last_50_events_and_reports_an_empty_period() {
     let sandbox = started("true");
     for _ in 0..20 {
         say(&sandbox, "x");
@@ -250,7 +250,7 @@ fn logs_show_the_last_events_however_old_and_say_when_nothing_happened() {
 }
 
 #[test]
-fn usage_says_which_period_it_covers() {
+fn usage_names_the_period_of_its_counts() {
     let sandbox = started("true");
     let ran = sandbox.cmd(["usage"]).exits(0);
     assert_eq!(ran.stderr, "");
@@ -261,7 +261,7 @@ fn usage_says_which_period_it_covers() {
 }
 
 #[test]
-fn an_agent_whose_settings_lost_their_command_keeps_its_messages() {
+fn an_agent_without_a_turn_command_keeps_its_messages() {
     let sandbox = started("true");
     let settings = sandbox.agent("ada").join("agent.toml");
     let before = fs::read_to_string(&settings).unwrap();
@@ -281,7 +281,7 @@ fn an_agent_whose_settings_lost_their_command_keeps_its_messages() {
 }
 
 #[test]
-fn a_command_that_cannot_start_is_found_with_its_cure() {
+fn create_start_tick_and_doctor_name_the_fix_for_a_broken_command() {
     let sandbox = Sandbox::new();
     let script = sandbox.project().join("t.sh");
     fs::write(&script, "#!/bin/sh\ntrue\n").unwrap();
@@ -298,7 +298,7 @@ fn a_command_that_cannot_start_is_found_with_its_cure() {
 }
 
 #[test]
-fn a_turn_repairs_collects_and_clones_no_more_than_its_own() {
+fn a_turn_may_not_run_gc_clone_or_doctor_with_repair() {
     let commands =
         ["gc", "doctor --repair", "doctor --repair bob", "doctor --merge-driver", "clone bob eve", "doctor"];
     let lines = commands.map(|command| format!("dormouse {command} >&2; echo $? >> \"$HOME/codes\"\n"));
@@ -310,7 +310,7 @@ fn a_turn_repairs_collects_and_clones_no_more_than_its_own() {
 }
 
 #[test]
-fn a_turn_that_was_put_off_or_suspended_has_not_failed() {
+fn a_deferred_or_suspended_turn_has_not_failed() {
     for (shell, state) in [("exit 75", "waiting_resources"), ("dormouse yield", "suspended")] {
         let sandbox = started(shell);
         let expected = json!({ "execution_state": state, "closure.outcome": "waiting" });
@@ -320,7 +320,7 @@ fn a_turn_that_was_put_off_or_suspended_has_not_failed() {
 }
 
 #[test]
-fn a_state_that_cannot_be_read_stays_and_the_error_says_what_to_do() {
+fn doctor_keeps_an_unreadable_state_and_errors_name_the_remedy() {
     let sandbox = started("true");
     let state = sandbox.agent("ada").join("state.json");
     fs::write(&state, "{").unwrap();

@@ -62,7 +62,7 @@ const MESSAGE: &str = "0-msg_01900000000070008000000000000001.json";
 const HINT: &str = "w-msg_01900000000070008000000000000001.json";
 
 #[test]
-fn nothing_in_an_inbox_stops_an_agent() {
+fn no_malformed_file_in_an_inbox_stops_an_agent() {
     type Put = fn(&Sandbox);
     let put: [(&str, Put); 13] = [
         ("a name that is too long", |sandbox| {
@@ -117,7 +117,7 @@ fn fifo(sandbox: &Sandbox, name: &str) -> fs::File {
 
 /// Opens a pipe for writing and leaves it incomplete: the step does not wait for the rest.
 #[test]
-fn a_pipe_with_a_writer_stops_nobody() {
+fn a_pipe_with_a_writer_does_not_block_a_step() {
     use std::io::Write;
     for name in ["pipe", MESSAGE, HINT] {
         let sandbox = sandbox();
@@ -129,7 +129,7 @@ fn a_pipe_with_a_writer_stops_nobody() {
 }
 
 #[test]
-fn a_segment_gives_what_is_readable_in_it() {
+fn a_step_reads_the_other_messages_of_a_bucket_with_a_torn_message() {
     let sandbox = sandbox();
     let lines: String = (0..1030).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect();
     sandbox.cmd(["enqueue", "a", "--batch", "-q"]).stdin(lines).output();
@@ -155,7 +155,7 @@ fn a_segment_gives_what_is_readable_in_it() {
 
 /// Damages a message that waits for its second attempt: the step rejects it and reports that.
 #[test]
-fn a_claimed_message_that_is_torn_is_kept_and_told() {
+fn a_torn_message_that_waits_for_its_retry_is_rejected_and_reported() {
     let sandbox = Sandbox::new();
     add(&sandbox, "a", "exit 1");
     sandbox.run(["enqueue", "a", "first"]);
@@ -170,7 +170,7 @@ fn a_claimed_message_that_is_torn_is_kept_and_told() {
 }
 
 #[test]
-fn a_message_belongs_to_the_agent_that_it_names() {
+fn a_message_in_the_inbox_of_another_agent_is_rejected() {
     let sandbox = sandbox();
     add(&sandbox, "b", "true");
     let id = sandbox.run(["-q", "enqueue", "b", "for b", "--dedupe-key", "k"]).trim().to_owned();
@@ -208,7 +208,7 @@ fn a_message_belongs_to_the_agent_that_it_names() {
 /// Damages an admitted message: the step keeps the file, and `queue rejected --accept` takes the
 /// repaired file.
 #[test]
-fn a_message_that_cannot_be_read_is_kept_whole() {
+fn an_unreadable_message_is_kept_unchanged_and_can_be_repaired() {
     type Damage = fn(&str) -> Vec<u8>;
     let damages: [(&str, Damage, &str); 7] = [
         ("half a file", |text| text[..text.len() / 2].into(), "line "),
@@ -247,7 +247,7 @@ fn a_message_that_cannot_be_read_is_kept_whole() {
 
 /// Puts a link or a file in the place of `rejected/`: the step moves it away, and follows no link.
 #[test]
-fn a_link_instead_of_the_directory_is_moved_out_of_the_way() {
+fn a_link_or_file_in_the_place_of_rejected_is_moved_away() {
     for is_link in [true, false] {
         let sandbox = sandbox();
         let elsewhere = sandbox.project().join("elsewhere");
@@ -267,7 +267,7 @@ fn a_link_instead_of_the_directory_is_moved_out_of_the_way() {
 
 /// Makes a rejected file immovable: the step reports it once and ignores it until it changes.
 #[test]
-fn what_cannot_be_moved_is_passed_over() {
+fn an_unmovable_file_is_reported_once_and_then_ignored() {
     let sandbox = sandbox();
     let name = "stuck";
     fs::write(inbox(&sandbox).join(name), "{\"text\": \"at last\"}").unwrap();
@@ -296,7 +296,7 @@ fn set_immutable(path: &Path, on: bool) -> bool {
 }
 
 #[test]
-fn a_person_accepts_or_drops_what_was_rejected() {
+fn the_operator_accepts_or_drops_rejected_files() {
     let sandbox = sandbox();
     for name in ["one", "two", "three"] {
         fs::write(inbox(&sandbox).join(name), name).unwrap();
@@ -363,7 +363,7 @@ fn a_file_that_is_named_like_a_reason_is_kept() {
 
 /// Runs commands other than steps: they succeed, and do not move malformed files of the inbox.
 #[test]
-fn no_command_stumbles_over_it() {
+fn other_commands_succeed_despite_malformed_files() {
     let sandbox = sandbox();
     for name in [MESSAGE, HINT] {
         fs::write(inbox(&sandbox).join(name), "garbage").unwrap();

@@ -33,7 +33,7 @@ fn refused(sandbox: &Sandbox, words: &[&str], status: i32, kind: &str) -> Ran {
 }
 
 #[test]
-fn an_agent_that_is_removed_comes_back_from_its_stream() {
+fn import_restores_a_removed_agent_from_its_stream() {
     let here = started("echo said");
     say(&here, "first");
     here.run(["tick", "ada", "--until-idle"]);
@@ -69,7 +69,7 @@ fn an_agent_that_is_removed_comes_back_from_its_stream() {
 }
 
 #[test]
-fn what_is_unfinished_is_removed_by_force_alone() {
+fn rm_refuses_an_agent_with_unfinished_work_without_force() {
     for words in [
         "enqueue ada hello",
         "enqueue ada later --in 1h",
@@ -104,7 +104,7 @@ fn what_is_unfinished_is_removed_by_force_alone() {
 }
 
 #[test]
-fn what_is_at_work_is_not_removed() {
+fn rm_refuses_an_agent_with_a_running_turn_or_an_open_task() {
     let here = refused_during_turn_and_task(&["rm", "ada", "--force", "--json"]);
     here.run(["rm", "ada", "--force"]);
     let here = started("true");
@@ -126,7 +126,7 @@ fn a_turn_removes_its_own_children_and_no_other_agent() {
 }
 
 #[test]
-fn a_stream_goes_to_a_new_file_beside_the_state_directory() {
+fn rm_writes_its_stream_only_to_a_new_file_outside_the_state_directory() {
     let here = started("true");
     refused(&here, &["rm", "ada", "-o", ".dormouse/agents/ada/x.tar"], 2, "usage");
     refused(&here, &["rm", "ada", "-o", ".dormouse/x.tar"], 2, "usage");
@@ -212,7 +212,7 @@ fn producers_lose_nothing_to_a_removal() {
 
 /// Holds `enqueue` before or after it puts its message into the inbox, while the agent is removed.
 #[test]
-fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
+fn enqueue_fails_if_the_agent_is_removed_during_the_delivery() {
     needs!("strace");
     let template = started("true");
     let [before, arrival] = around_the_arrival(&template);
@@ -237,7 +237,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_removal() {
 /// Pauses a command at some of its calls while the agent is removed. Then the command succeeds, is
 /// refused, or finds no agent.
 #[test]
-fn a_command_that_is_held_anywhere_finds_no_agent() {
+fn a_command_that_is_paused_during_a_removal_finds_no_agent() {
     needs!("strace");
     let template = started("true");
     say(&template, "one");
@@ -262,7 +262,7 @@ fn a_command_that_is_held_anywhere_finds_no_agent() {
 }
 
 #[test]
-fn two_removals_at_once_make_one() {
+fn of_two_concurrent_removals_one_succeeds() {
     let template = started("true");
     for round in 0..10 {
         let here = template.copy();
@@ -280,7 +280,7 @@ fn two_removals_at_once_make_one() {
 
 /// Removes the record that a moved agent leaves in its old state directory.
 #[test]
-fn what_a_move_has_left_can_be_removed() {
+fn rm_deletes_the_record_of_a_moved_agent() {
     let here = started("true");
     say(&here, "one");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
@@ -295,7 +295,7 @@ fn what_a_move_has_left_can_be_removed() {
 }
 
 #[test]
-fn a_person_at_a_terminal_is_asked() {
+fn rm_asks_for_confirmation_on_a_terminal() {
     for (answer, is_gone, is_done) in
         [("y\n", true, true), ("\n", false, true), ("no\n", false, true), ("y\n", false, false)]
     {
@@ -326,7 +326,7 @@ fn a_person_at_a_terminal_is_asked() {
 
 /// Deletes the tracked files of an agent, as git does: `doctor` removes the untracked rest.
 #[test]
-fn what_git_leaves_of_a_removed_agent_is_swept() {
+fn doctor_removes_the_untracked_rest_of_an_agent_that_git_has_deleted() {
     let here = started("true");
     say(&here, "one");
     here.run(["tick", "ada", "--until-idle"]);
@@ -348,7 +348,7 @@ fn what_git_leaves_of_a_removed_agent_is_swept() {
 /// Removes an agent after a command has listed all agents: commands for all agents ignore its
 /// absence, commands that name it fail.
 #[test]
-fn what_goes_over_all_passes_over_an_agent_that_has_gone_meanwhile() {
+fn commands_for_all_agents_ignore_an_agent_that_is_removed_meanwhile() {
     needs!("strace");
     let template = started("true");
     add(&template, "bob", "true");

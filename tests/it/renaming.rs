@@ -64,7 +64,7 @@ fn shown(here: &Sandbox, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn everything_of_an_agent_goes_along() {
+fn rename_keeps_all_records_of_an_agent() {
     let here = estate();
     let before = shown(&here, "ada");
     let said = objects(&here.cmd(["rename", "ada", "eve", "--json"]).output().stdout).remove(0);
@@ -103,7 +103,7 @@ fn everything_of_an_agent_goes_along() {
 }
 
 #[test]
-fn what_can_not_be_renamed_stays_as_it_was() {
+fn a_refused_rename_changes_nothing() {
     let here = started("true");
     add(&here, "bob", "true");
     for (words, status, kind) in [
@@ -155,7 +155,7 @@ fn a_turn_is_not_renamed_and_renames_only_children() {
 
 /// Stops a child in a turn and renames the parent: a later turn of the parent may start the child.
 #[test]
-fn what_was_stopped_by_an_agent_knows_its_new_name() {
+fn a_renamed_parent_may_start_a_child_that_its_turn_has_stopped() {
     let own = own_name();
     let here = started(&format!(
         "if [ -e \"$HOME/on\" ]; then {own} start kid; else {own} stop kid; touch \"$HOME/on\"; fi"
@@ -178,7 +178,7 @@ fn what_was_stopped_by_an_agent_knows_its_new_name() {
 
 /// Renames the receiver of a message between the sender's settlement and the delivery.
 #[test]
-fn what_a_turn_has_sent_before_arrives() {
+fn a_message_that_was_sent_before_a_rename_is_delivered() {
     needs!("strace");
     let template = started("true");
     let send =
@@ -321,7 +321,7 @@ fn producers_lose_nothing_to_a_renaming() {
 
 /// Holds `enqueue` at the rename into the inbox, or just after it, while the agent is renamed.
 #[test]
-fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
+fn enqueue_delivers_or_fails_if_the_agent_is_renamed_meanwhile() {
     needs!("strace");
     let template = started("true");
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
@@ -343,7 +343,7 @@ fn a_producer_that_is_held_around_its_arrival_is_told_of_a_renaming() {
 
 /// Drops a file into the inbox during a renaming: the renamed agent processes it.
 #[test]
-fn a_file_that_is_dropped_meanwhile_goes_along() {
+fn a_file_that_is_dropped_during_a_rename_is_processed() {
     needs!("strace");
     let template = started("true");
     let words = ["rename", "ada", "eve"];
@@ -364,7 +364,7 @@ fn a_file_that_is_dropped_meanwhile_goes_along() {
 }
 
 #[test]
-fn a_command_that_is_held_anywhere_meets_one_name_or_none() {
+fn a_command_that_is_paused_during_a_rename_leaves_one_agent() {
     needs!("strace");
     let template = started("true");
     say(&template, "one");
@@ -400,7 +400,7 @@ fn a_command_that_is_held_anywhere_meets_one_name_or_none() {
 }
 
 #[test]
-fn two_renamings_at_once_make_one_agent() {
+fn two_concurrent_renames_leave_one_agent() {
     let template = started("true");
     say(&template, "one");
     for round in 0..10 {

@@ -64,7 +64,7 @@ fn a_processed_message_whose_file_comes_back_is_dropped() {
 
 /// Removes the archive or the event ledger: either suffices to recognise an ended message.
 #[test]
-fn the_archive_or_the_ledger_is_enough() {
+fn the_archive_or_the_ledger_suffices_to_recognize_an_ended_message() {
     for gone in [&["cache"][..], &["cache", "archive"], &["cache", "ledger"], &["archive"], &["ledger"]] {
         let sandbox = sandbox("true");
         let (id, path, bytes) = say(&sandbox, "normal");
@@ -87,7 +87,7 @@ fn the_archive_or_the_ledger_is_enough() {
 
 /// Damages the cache of ended messages: the next step rebuilds the cache.
 #[test]
-fn a_cache_that_is_wrong_is_made_again() {
+fn a_step_rebuilds_a_damaged_cache_of_ended_messages() {
     for content in [&b""[..], b"torn", &[0; 200], &[0xff; 4096]] {
         let sandbox = sandbox("true");
         let (id, path, bytes) = say(&sandbox, "normal");

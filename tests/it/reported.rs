@@ -51,7 +51,7 @@ fn judge(page: &str) {
 
 /// Leaves an agent without ticks: the report page begins with this problem and its cause.
 #[test]
-fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
+fn the_page_begins_with_an_agent_that_no_process_ticks() {
     let sandbox = started("true");
     say(&sandbox, "first");
     sandbox.pass(7200);
@@ -62,7 +62,7 @@ fn an_agent_that_nobody_ticks_is_named_first_with_the_reason() {
 }
 
 #[test]
-fn the_page_shows_turns_failures_waits_and_what_needs_attention() {
+fn the_page_shows_turns_failures_waits_and_attention() {
     let sandbox = started_with(
         "test -e good && printf '{\"brief\":\"all is well\",\"usage\":{\"input_tokens\":1200,\"cost_usd\":0.25}}' > \"$DORMOUSE_OUTCOME\"",
         "\n[recovery]\nbase = \"1s\"\nmax_attempts = 2\n",
@@ -139,7 +139,7 @@ fn the_same_state_and_clock_make_the_same_page_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_page_that_can_not_be_written_leaves_the_one_before() {
+fn a_failed_report_keeps_the_previous_page() {
     let sandbox = started("true");
     sandbox.run(["report"]);
     let path = sandbox.project().join("report.html");
@@ -153,7 +153,7 @@ fn a_page_that_can_not_be_written_leaves_the_one_before() {
 }
 
 #[test]
-fn no_agent_and_one_that_can_not_be_read_make_a_page_too() {
+fn report_works_without_agents_and_with_an_unreadable_agent() {
     let sandbox = Sandbox::new();
     let empty = page(&sandbox, &[]);
     judge(&empty);
@@ -224,7 +224,7 @@ fn a_directory_with_a_hostile_name_stays_text() {
 }
 
 #[test]
-fn an_agent_that_was_moved_away_says_where_it_is() {
+fn the_page_shows_the_new_place_of_a_moved_agent() {
     let sandbox = started("true");
     step_on(&sandbox, "x");
     add(&sandbox, "bob", "true");

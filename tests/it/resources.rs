@@ -154,7 +154,7 @@ fn of_two_agents_in_one_workspace_one_works_and_the_other_waits() {
 
 /// Mounts a directory at a second path: no link shows that both paths lead to the same directory.
 #[test]
-fn a_place_that_is_mounted_twice_is_one_place() {
+fn a_directory_with_two_mount_points_is_one_workspace() {
     let sandbox = Sandbox::new();
     for dir in ["checkout", "mounted"] {
         fs::create_dir(sandbox.project().join(dir)).unwrap();
@@ -181,7 +181,7 @@ fn a_place_that_is_mounted_twice_is_one_place() {
 }
 
 #[test]
-fn those_who_share_a_workspace_keep_out_only_who_wants_it_alone() {
+fn agents_that_share_a_workspace_block_only_an_exclusive_agent() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "shared"));
     holder(&sandbox, "bob", &workspace(".", "shared"));
@@ -196,7 +196,7 @@ fn those_who_share_a_workspace_keep_out_only_who_wants_it_alone() {
 }
 
 #[test]
-fn an_agent_that_names_no_workspace_keeps_nobody_out() {
+fn an_agent_without_a_workspace_blocks_no_other_agent() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", "");
     queued(&sandbox, "bob", &workspace(".", "exclusive"));
@@ -207,7 +207,7 @@ fn an_agent_that_names_no_workspace_keeps_nobody_out() {
 }
 
 #[test]
-fn a_tick_that_is_killed_frees_its_workspace_once_nothing_of_its_turn_is_left() {
+fn a_killed_tick_keeps_its_workspace_until_its_processes_have_ended() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     // The turn leaves a process that the kernel does not kill together with the tick.
@@ -250,7 +250,7 @@ fn a_task_does_not_occupy_the_workspace_of_its_agent() {
 }
 
 #[test]
-fn a_workspace_that_is_not_there_is_waited_for() {
+fn an_agent_waits_for_a_missing_workspace() {
     let sandbox = started("true");
     extend_policy(&sandbox, "ada", &workspace("disk", "exclusive"));
     sandbox.run(["enqueue", "ada", "go"]);
@@ -263,7 +263,7 @@ fn a_workspace_that_is_not_there_is_waited_for() {
 }
 
 #[test]
-fn a_workspace_that_is_never_there_costs_no_attempt_and_the_message_is_held_in_the_end() {
+fn a_missing_workspace_costs_no_attempt_and_finally_holds_the_message() {
     let sandbox = Sandbox::new();
     add(&sandbox, "bob", "true");
     extend_policy(&sandbox, "bob", &workspace("disk", "exclusive"));
@@ -293,7 +293,7 @@ fn a_workspace_that_is_never_there_costs_no_attempt_and_the_message_is_held_in_t
 }
 
 #[test]
-fn stop_releases_the_workspace_and_says_so() {
+fn stop_releases_the_workspace_and_records_the_release() {
     let sandbox = Sandbox::new();
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
     let (ada, _) = running(&sandbox, "ada");
@@ -336,7 +336,7 @@ const LIMITS: [(&str, &str, &str, &str); 4] = [
 ];
 
 #[test]
-fn each_limit_lets_two_turns_run_and_is_back_to_the_millisecond() {
+fn each_limit_allows_two_turns_and_resets_to_the_millisecond() {
     for (limit, line, back_at, left) in LIMITS {
         let sandbox = started(SPENDS);
         extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
@@ -411,7 +411,7 @@ fn a_limit_that_is_raised_counts_with_the_next_step() {
 /// Exceeds a limit during a turn: the turn ends normally, and the next one waits. A deferred turn
 /// does not count as a turn.
 #[test]
-fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
+fn the_usage_of_a_deferred_turn_counts_but_the_turn_does_not() {
     let sandbox = Sandbox::new();
     let deferred_first = format!(r#"{SPENDS}; [ -e "$HOME/again" ] || {{ touch "$HOME/again"; exit 75; }}"#);
     add(&sandbox, "ada", &deferred_first);
@@ -430,7 +430,7 @@ fn what_a_turn_says_counts_however_it_ended_and_a_deferred_turn_is_none() {
 }
 
 #[test]
-fn a_limit_that_makes_no_sense_is_refused_where_it_is_read() {
+fn an_invalid_limit_is_refused_when_the_policy_is_read() {
     for (line, why) in [
         ("cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
         ("cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
@@ -451,7 +451,7 @@ fn max_running(sandbox: &Sandbox, slots: u32) {
 }
 
 #[test]
-fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
+fn a_message_waits_for_a_slot_and_a_killed_tick_frees_its_slot() {
     let sandbox = Sandbox::new();
     max_running(&sandbox, 2);
     for name in ["ada", "bob"] {
@@ -482,7 +482,7 @@ fn without_a_slot_a_message_waits_and_a_killed_tick_leaves_none_behind() {
 }
 
 #[test]
-fn who_waits_for_a_workspace_takes_no_slot() {
+fn an_agent_that_waits_for_a_workspace_takes_no_slot() {
     let sandbox = Sandbox::new();
     max_running(&sandbox, 2);
     holder(&sandbox, "ada", &workspace(".", "exclusive"));
@@ -568,7 +568,7 @@ fn order(sandbox: &Sandbox) -> Vec<String> {
 }
 
 #[test]
-fn a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages() {
+fn tick_all_orders_agents_by_priority_and_waiting_time() {
     let sandbox = Sandbox::new();
     for (name, urgency) in [("ada", 20), ("bob", 0), ("eve", -5), ("joe", -5)] {
         add(&sandbox, name, "true");
@@ -599,7 +599,7 @@ fn a_tick_of_all_begins_with_the_most_urgent_and_a_starving_agent_ages() {
 
 /// Sends a message from a busy agent to one at rest: the same tick processes the message.
 #[test]
-fn who_rests_comes_last_and_hears_what_the_others_say() {
+fn tick_all_delivers_messages_of_busy_agents_to_idle_agents() {
     let sandbox = Sandbox::new();
     add(&sandbox, "abe", "true");
     add(&sandbox, "zoe", &format!("{} enqueue abe hello", own_name()));

@@ -84,7 +84,7 @@ fn life(used: &Shared, what: &str) {
 }
 
 #[test]
-fn no_kind_of_thing_in_the_place_of_a_cache_stops_a_command() {
+fn no_file_type_in_the_place_of_a_cache_stops_a_command() {
     let Some(used) = used() else { return };
     let agent = used.state().join("agents/a");
     let mut places: Vec<PathBuf> = ["cache", "tmp"]
@@ -119,7 +119,7 @@ fn no_kind_of_thing_in_the_place_of_a_cache_stops_a_command() {
 }
 
 #[test]
-fn what_is_in_the_way_is_told_and_doctor_removes_it() {
+fn doctor_reports_and_removes_files_in_the_place_of_a_cache() {
     let Some(used) = used() else { return };
     let agent = used.state().join("agents/a");
     remove(&agent.join("tmp"));

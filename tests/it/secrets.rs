@@ -33,7 +33,7 @@ fn assert_holds(sandbox: &Sandbox, file: &Path, agent: &str) {
 }
 
 #[test]
-fn text_shows_it_on_a_terminal_and_a_pipe_says_how_to_get_one() {
+fn create_shows_the_secret_on_a_terminal_and_a_hint_in_a_pipe() {
     let sandbox = Sandbox::new();
     let shown = on_terminal(&sandbox, &["create", "ada", "--", "true"], &[]);
     assert_eq!(sha256(&words(&shown)[0]), kept(&sandbox, "ada"), "{shown}");
@@ -51,7 +51,7 @@ fn text_shows_it_on_a_terminal_and_a_pipe_says_how_to_get_one() {
 }
 
 #[test]
-fn json_shows_it_because_it_was_asked_for_but_not_quietly() {
+fn create_shows_the_secret_in_json_but_not_with_quiet() {
     let sandbox = Sandbox::new();
     let made = sandbox.json(["create", "ada", "--", "true"]);
     assert_eq!(sha256(made["trigger_secret"].as_str().unwrap()), kept(&sandbox, "ada"));
@@ -61,7 +61,7 @@ fn json_shows_it_because_it_was_asked_for_but_not_quietly() {
 }
 
 #[test]
-fn a_file_takes_it_and_then_it_is_nowhere_else() {
+fn a_secret_in_a_file_is_not_printed() {
     let sandbox = Sandbox::new();
     for (number, flags) in
         [&[][..], &["--json"], &["--quiet"], &["--quiet", "--json"]].into_iter().enumerate()
@@ -83,7 +83,7 @@ fn a_file_takes_it_and_then_it_is_nowhere_else() {
 }
 
 #[test]
-fn a_file_that_can_not_take_it_makes_no_agent_and_is_left_as_it_was() {
+fn an_unusable_secret_file_stays_unchanged_and_no_agent_is_made() {
     let sandbox = Sandbox::new();
     let project = sandbox.project();
     fs::write(project.join("there"), "mine").unwrap();
@@ -115,7 +115,7 @@ fn a_file_that_can_not_take_it_makes_no_agent_and_is_left_as_it_was() {
 }
 
 #[test]
-fn where_no_agent_is_made_no_file_is_left() {
+fn a_failed_create_leaves_no_secret_file() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--", "true"]);
     for args in [
@@ -157,7 +157,7 @@ fn cut_anywhere(template: &Sandbox, words: &[&str], is_made: impl Fn(&Sandbox, &
 
 /// Interrupts `create`: it may leave a file with an unused secret, but no agent without a secret.
 #[test]
-fn cut_anywhere_there_is_no_agent_without_its_secret() {
+fn an_interrupted_create_leaves_no_agent_without_its_secret() {
     needs!("strace");
     cut_anywhere(&Sandbox::new(), &["create", "ada", "--secret-file", "s", "--", "true"], |sandbox, file| {
         let made = sandbox.agent("ada").exists();
@@ -170,7 +170,7 @@ fn cut_anywhere_there_is_no_agent_without_its_secret() {
 
 /// Interrupts `trigger create`, which can fail after the trigger's record was committed.
 #[test]
-fn cut_anywhere_there_is_no_trigger_without_its_secret() {
+fn an_interrupted_trigger_create_leaves_no_trigger_without_its_secret() {
     needs!("strace");
     let template = started("true");
     let before = names(&template.agent("ada").join("triggers"));
@@ -189,7 +189,7 @@ fn cut_anywhere_there_is_no_trigger_without_its_secret() {
 }
 
 #[test]
-fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
+fn concurrent_creates_make_one_agent_and_one_secret_per_file() {
     let sandbox = Sandbox::new();
     let numbers: Vec<usize> = (0..12).collect();
     // All commands create one agent, with different files. Those that fail delete their file.
@@ -214,7 +214,7 @@ fn of_many_at_once_one_makes_the_agent_and_each_file_has_one_secret() {
 
 /// Searches all files of the state directory, and all output, for the secret of the trigger.
 #[test]
-fn it_is_in_no_file_no_hook_no_turn_and_no_answer() {
+fn the_secret_is_in_no_file_hook_turn_or_output() {
     let sandbox = Sandbox::new();
     for name in HOOKS.iter().chain(&["on-attention"]) {
         hook(&sandbox.store(), name, "env; cat; ps -ef 2>/dev/null; tr '\\0' ' ' </proc/$PPID/cmdline");

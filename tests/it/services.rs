@@ -94,7 +94,7 @@ fn command_of(crontab: &str, fields: usize) -> String {
 }
 
 #[test]
-fn what_cron_runs_is_silent_and_does_its_work() {
+fn the_printed_cron_command_ticks_and_prints_nothing() {
     for name in [PLAIN, AWKWARD] {
         let (sandbox, dir) = below(name);
         let dir_word = dir.to_str().unwrap();
@@ -147,7 +147,7 @@ fn apart(sandbox: &Sandbox, script: &str) -> Option<Beside> {
 /// Lets Debian's cron run the printed crontab: cron starts a second tick while a turn takes more
 /// than a minute, sends no mail without output, and sends mail on errors.
 #[test]
-fn debians_cron_runs_it() {
+fn the_cron_of_debian_runs_the_printed_crontab() {
     needs!("cron");
     if std::env::var_os("CI").is_none() && std::env::var_os("DORMOUSE_CRON").is_none() {
         return leave_out("takes two minutes: set DORMOUSE_CRON");
@@ -217,7 +217,7 @@ fn debians_cron_runs_it() {
 
 /// Lets a separate systemd start the printed service, watch it, and restart it when it hangs.
 #[test]
-fn a_systemd_runs_what_is_printed() {
+fn a_systemd_runs_the_printed_service() {
     let systemd = Path::new("/lib/systemd/systemd");
     needs!("systemctl");
     if Path::new("/run/systemd/system").exists() {
@@ -271,7 +271,7 @@ fn a_systemd_runs_what_is_printed() {
 }
 
 #[test]
-fn launchds_list_says_what_is_meant() {
+fn the_launchd_property_list_is_valid_and_runs_tick() {
     needs!("python3");
     for name in [PLAIN, AWKWARD] {
         let (sandbox, dir) = below(name);
@@ -292,7 +292,7 @@ fn launchds_list_says_what_is_meant() {
 }
 
 #[test]
-fn what_no_file_can_say_is_refused() {
+fn service_refuses_a_path_with_a_newline_and_follow_without_systemd() {
     let (sandbox, dir) = below("two\nlines");
     let dir = dir.to_str().unwrap();
     for manager in ["systemd", "cron", "launchd"] {

@@ -17,7 +17,7 @@ fn three() -> Sandbox {
 }
 
 #[test]
-fn the_last_line_is_the_gravest_error() {
+fn the_last_line_is_the_most_severe_error() {
     for command in [
         &["stop"][..],
         &["next-wake"],

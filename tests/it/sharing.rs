@@ -165,7 +165,7 @@ pub fn assert_is_senders(found: &Value) {
 /// Drops files into the inbox that claim other origins: the origin is the file's owner, and the
 /// setting `drops_as` applies only to files of the agent's owner.
 #[test]
-fn a_dropped_file_of_another_user_is_that_users_word() {
+fn a_dropped_file_of_another_user_has_that_user_as_origin() {
     let Some(shared) = shared() else { return };
     shared.set("[inbox]\ndrops_as = \"operator\"\n");
     for text in [
@@ -193,7 +193,7 @@ fn a_dropped_file_of_another_user_is_that_users_word() {
 
 /// Gives a message file to another user: the step ignores fields that this user may not set.
 #[test]
-fn a_record_of_another_user_is_that_users_word() {
+fn a_record_of_another_user_has_that_user_as_origin() {
     let Some(shared) = shared() else { return };
     let id = shared.owner(&["enqueue", "a", "do it", "--correlation-id", "c"]);
     let (path, mut record) = shared.record();
@@ -228,7 +228,7 @@ fn a_record_of_another_user_is_that_users_word() {
 }
 
 #[test]
-fn a_hint_of_another_user_is_that_users_word() {
+fn a_hint_of_another_user_has_that_user_as_origin() {
     let Some(shared) = shared() else { return };
     shared.owner(&["wake", "a", "--source", "operator", "--reason", "look"]);
     shared.give_away();
@@ -239,7 +239,7 @@ fn a_hint_of_another_user_is_that_users_word() {
 
 /// Claims an origin `uid:`, which only the ownership of a file may give: the commands refuse it.
 #[test]
-fn nobody_claims_to_be_a_user() {
+fn no_command_or_policy_may_claim_the_origin_of_a_user() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "a", "--", "true"]);
     for claim in
@@ -253,7 +253,7 @@ fn nobody_claims_to_be_a_user() {
 
 /// Creates two directories of the sender, with the names of a message and of `rejected/`.
 #[test]
-fn a_directory_of_another_user_stops_nobody() {
+fn a_directory_of_another_user_does_not_stop_the_agent() {
     let Some(shared) = shared() else { return };
     let said = shared.owner(&["enqueue", "a", "x"]);
     let (path, _) = shared.record();
@@ -274,7 +274,7 @@ fn a_directory_of_another_user_stops_nobody() {
 
 /// Deletes the sender's file during its turn: the next message is processed.
 #[test]
-fn a_file_that_its_sender_takes_back_stops_nobody() {
+fn a_file_that_its_sender_deletes_does_not_stop_the_agent() {
     let Some(shared) = shared() else { return };
     shared.owner(&["enqueue", "a", "x"]);
     let path = shared.give_away();
@@ -290,7 +290,7 @@ fn a_file_that_its_sender_takes_back_stops_nobody() {
 
 /// Tries other accesses: the sender may only add files to the inbox, the stranger may do nothing.
 #[test]
-fn everything_but_the_inbox_stays_its_owners() {
+fn other_users_may_only_add_files_to_the_inbox() {
     let Some(shared) = shared() else { return };
     shared.drop(SENDER, "one", r#"{"text": "x"}"#);
     shared.owner(&["tick", "a"]);

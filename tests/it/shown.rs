@@ -187,7 +187,7 @@ const QUOTING: &str = "\
     --nonsense EVIL; help EVIL";
 
 #[test]
-fn no_command_shows_a_character_that_hides_or_steers() {
+fn no_command_prints_control_or_invisible_characters() {
     let planted = planted();
     let Planted { message, dead, run, work, done, task, sandbox } = &planted;
     let evil = two_lines();
@@ -269,7 +269,7 @@ fn json_keeps_every_character_and_is_json() {
 
 /// Damages each readable file of an agent in a separate case. Errors must escape what they quote.
 #[test]
-fn what_can_not_be_read_is_quoted_without_what_it_hides() {
+fn errors_quote_unreadable_text_without_invisible_characters() {
     let sandbox = started("true");
     sandbox.run(["enqueue", "ada", "x"]);
     sandbox.run(["tick", "ada"]);
@@ -331,7 +331,7 @@ fn what_can_not_be_read_is_quoted_without_what_it_hides() {
 }
 
 #[test]
-fn the_directory_and_the_holder_of_a_lock_are_named_without_what_they_hide() {
+fn hostile_names_of_directories_and_lock_holders_are_escaped() {
     let outer = Sandbox::empty();
     let home = outer.project().join(short("home"));
     let dir = home.to_str().unwrap();
@@ -360,7 +360,7 @@ fn the_directory_and_the_holder_of_a_lock_are_named_without_what_they_hide() {
 }
 
 #[test]
-fn a_log_goes_into_a_pipe_as_it_is_and_to_a_terminal_as_text() {
+fn a_log_is_printed_unchanged_to_a_pipe_and_escaped_to_a_terminal() {
     let Planted { run, task, sandbox, .. } = planted();
     let said = [two_lines().as_bytes(), b"\xff\xfe\0"].concat();
     fs::write(sandbox.agent("ada").join("runs").join(&run).join("stdout.log"), &said).unwrap();
@@ -377,7 +377,7 @@ fn a_log_goes_into_a_pipe_as_it_is_and_to_a_terminal_as_text() {
 }
 
 #[test]
-fn what_ask_passes_on_is_escaped_also_where_a_character_comes_in_two_pieces() {
+fn ask_escapes_output_even_if_a_character_arrives_in_two_parts() {
     let sandbox = Sandbox::new();
     // The turn pauses inside of the bytes of U+202E and of an umlaut, to write them in pieces.
     let turn =

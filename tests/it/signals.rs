@@ -141,7 +141,7 @@ enum End {
 /// Ends turns that resist, in every way: when the command that ends the turn has returned, all
 /// processes of the turn are gone, and only then the message runs again.
 #[test]
-fn a_turn_that_will_not_end_is_ended_by_whatever_ends_turns() {
+fn every_way_to_end_a_turn_ends_a_turn_that_resists() {
     use End::*;
     let ends = [Timeout, Stop, Requeue, Term, Int, Hup, Kill, KillThenStop, Parricide];
     let cases: Vec<(End, (&str, &str))> =
@@ -234,7 +234,7 @@ enum TaskEnd {
 }
 
 #[test]
-fn a_task_that_will_not_end_is_ended_by_whatever_ends_tasks() {
+fn every_way_to_end_a_task_ends_a_task_that_resists() {
     use TaskEnd::*;
     let ends = [Timeout, TaskStop, AgentStop, Term, Kill, KillThenStop, Parricide];
     let cases: Vec<(TaskEnd, (&str, &str))> =
@@ -386,7 +386,7 @@ impl Innocent {
 /// Gives the pid of a dead leader to another process: a command ends this process only if its start
 /// time equals the recorded one.
 #[test]
-fn whoever_has_the_pid_of_a_dead_run_is_not_hit() {
+fn a_process_with_the_reused_pid_of_a_run_is_not_killed() {
     for (earlier, is_hit) in [(1, false), (360_000, false), (0, true)] {
         for by in [&["tick", "ada"][..], &["recover", "ada"], &["stop", "ada"]] {
             let sandbox = agent(&format!("{BEGIN}{LOOP}"), KID);
@@ -407,7 +407,7 @@ fn whoever_has_the_pid_of_a_dead_run_is_not_hit() {
 }
 
 #[test]
-fn whoever_has_the_pid_of_a_dead_task_or_its_supervisor_is_not_hit() {
+fn a_process_with_the_reused_pid_of_a_task_is_not_killed() {
     for (earlier, is_hit) in [(1, false), (360_000, false), (0, true)] {
         for by in ["tick", "task stop", "stop"] {
             let sandbox = agent("true", KID);
@@ -466,7 +466,7 @@ fn tick_until_the_queue_is_empty(sandbox: &Sandbox) {
 }
 
 #[test]
-fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
+fn a_hook_that_resists_is_ended_after_its_timeout() {
     let cases: Vec<_> = HOOKS.iter().flat_map(|hook| LEADERS.map(|leader| (*hook, leader))).collect();
     at_once(&cases, |((name, comes_to), (how, leader))| {
         let what = format!("{name}, leader: {how}");
@@ -486,7 +486,7 @@ fn a_hook_that_will_not_end_is_ended_when_its_time_is_over() {
 }
 
 #[test]
-fn a_hook_dies_with_its_tick_and_what_it_left_is_ended_by_the_next() {
+fn the_next_tick_ends_leftover_processes_of_a_hook_of_a_killed_tick() {
     at_once(&HOOKS, |(name, _)| {
         let sandbox = agent_before(name);
         let _ = fs::remove_file(sandbox.home().join("fail"));
@@ -501,7 +501,7 @@ fn a_hook_dies_with_its_tick_and_what_it_left_is_ended_by_the_next() {
 }
 
 #[test]
-fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
+fn the_next_start_ends_leftover_processes_of_a_start_that_was_killed() {
     let sandbox = Sandbox::new().with_real_clock();
     fs::write(sandbox.home().join("kid"), KID).unwrap();
     sandbox.run(["create", "ada", "--shell", "true"]);
@@ -514,7 +514,7 @@ fn a_start_that_is_killed_in_its_hook_leaves_nothing_to_the_next() {
 
 /// Sends SIGTERM to a tick: the tick ends its turn, and starts no other turn of any agent.
 #[test]
-fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
+fn a_tick_that_gets_sigterm_starts_no_other_turn() {
     for words in [&["tick", "ada", "bob"][..], &["tick", "--all"], &["tick", "--all", "--until-idle"]] {
         let sandbox =
             agent(r#"echo "$DORMOUSE_AGENT" >> "$HOME/turns"; touch "$HOME/up"; exec sleep 1000"#, "");
@@ -534,7 +534,7 @@ fn a_tick_that_is_told_to_end_takes_up_nothing_more() {
 /// Ends `tick --jobs` by a signal: the ticks of all agents get the signal, and the command waits
 /// for them. After a SIGKILL of the command, these ticks end, too.
 #[test]
-fn jobs_end_with_who_runs_them() {
+fn jobs_end_with_the_tick_that_runs_them() {
     for (signal, code) in [(Signal::TERM, Some(7)), (Signal::INT, Some(7)), (Signal::KILL, None)] {
         let turn = r#"echo $$ >> "$HOME/pids"; touch "$HOME/$DORMOUSE_AGENT"; exec sleep 1000"#;
         let sandbox = agent(turn, "");
@@ -564,7 +564,7 @@ fn jobs_end_with_who_runs_them() {
 
 /// Signals a tick during a long grace period of `stop`: the turn ends at once, recorded as aborted.
 #[test]
-fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
+fn a_signal_to_the_tick_ends_the_grace_of_a_stop_at_once() {
     let sandbox = agent(&format!("{BEGIN}{ZOO}trap '' TERM\n{LOOP}"), KID);
     let message = say(&sandbox, "work");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.home().join("up"));
@@ -580,7 +580,7 @@ fn a_tick_that_is_told_to_end_meanwhile_hurries_the_stop() {
 }
 
 #[test]
-fn a_shutdown_hook_that_will_not_end_delays_the_stop_by_its_time_and_no_more() {
+fn a_shutdown_hook_delays_the_stop_by_its_timeout_at_most() {
     let sandbox = agent(r#"echo $$ >> "$HOME/pids"; touch "$HOME/up"; exec sleep 1000"#, KID);
     extend_policy(&sandbox, "ada", "\n[timeouts]\nhook = \"1s\"\n");
     hook(&sandbox.agent("ada"), "on-shutdown", &format!("{ZOO}trap '' TERM\n{LOOP}"));

@@ -43,7 +43,7 @@ fn end_task(sandbox: &Sandbox, name: &str) {
 }
 
 #[test]
-fn an_item_without_the_focus_hears_whatever_its_wait_names() {
+fn the_wait_of_an_item_without_the_focus_ends_with_its_event() {
     needs!("jq");
     type Case = (&'static str, &'static [&'static str], fn(&Sandbox, &str));
     let cases: [Case; 5] = [
@@ -82,7 +82,7 @@ fn an_item_without_the_focus_hears_whatever_its_wait_names() {
 }
 
 #[test]
-fn of_two_tasks_each_result_ends_its_own_wait_in_whatever_order() {
+fn each_task_result_ends_only_the_wait_for_its_own_task() {
     needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let (one, other) = (task(&sandbox, "one"), task(&sandbox, "other"));
@@ -99,7 +99,7 @@ fn of_two_tasks_each_result_ends_its_own_wait_in_whatever_order() {
 }
 
 #[test]
-fn the_result_of_a_task_that_nobody_waits_for_is_heard_while_another_is_awaited() {
+fn an_unawaited_task_result_runs_a_turn_while_another_is_awaited() {
     needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let (awaited, _other) = (task(&sandbox, "awaited"), task(&sandbox, "other"));
@@ -115,7 +115,7 @@ fn the_result_of_a_task_that_nobody_waits_for_is_heard_while_another_is_awaited(
 }
 
 #[test]
-fn a_dead_letter_or_a_runnable_item_keeps_no_event_and_no_hint_from_a_wait() {
+fn a_wait_ends_with_its_event_despite_a_dead_letter_or_runnable_work() {
     for with_dead_letter in [false, true] {
         for by_hint in [false, true] {
             let sandbox = started_with(
@@ -173,7 +173,7 @@ fn one_event_ends_every_wait_that_it_satisfies() {
 }
 
 #[test]
-fn an_event_in_time_satisfies_the_wait_however_late_the_step_comes() {
+fn an_event_before_the_expiry_ends_a_wait_even_if_the_step_is_late() {
     needs!("jq");
     let sandbox = started(NOTING);
     wait(&sandbox, "external", &["--resource", "pr:1", "--expires", "1m"]);
@@ -196,7 +196,7 @@ fn an_event_in_time_satisfies_the_wait_however_late_the_step_comes() {
 }
 
 #[test]
-fn an_answer_whose_turn_fails_for_good_leaves_the_question_open_and_says_so() {
+fn a_question_stays_open_if_the_answer_becomes_a_dead_letter() {
     let sandbox = started_with(
         "grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true",
         "[recovery]\nmax_attempts = 2\n",
@@ -224,7 +224,7 @@ fn an_answer_whose_turn_fails_for_good_leaves_the_question_open_and_says_so() {
 }
 
 #[test]
-fn a_hint_is_evidence_whose_source_and_reason_are_told() {
+fn a_turn_gets_the_source_and_reason_of_a_hint_as_evidence() {
     let sandbox = started("cat \"$DORMOUSE_CONTEXT\" > \"$HOME/context\"");
     wait(&sandbox, "external", &["--resource", "disk"]);
     sandbox.run(["wake", "ada", "--source", "cron", "--reason", "nightly", "--resource", "disk"]);
@@ -238,7 +238,7 @@ fn a_hint_is_evidence_whose_source_and_reason_are_told() {
 }
 
 #[test]
-fn no_chain_of_turns_that_cause_each_other_is_without_end() {
+fn the_hop_limit_ends_every_chain_of_turns_that_cause_each_other() {
     let turns = [
         "dormouse timer add --in 0s again",
         "dormouse wait --on timer --whole-agent --in 0s --reason again",
@@ -272,7 +272,7 @@ fn bin_dir() -> String {
 }
 
 #[test]
-fn what_a_wait_kept_out_is_looked_at_when_the_wait_ends_in_any_way() {
+fn input_set_aside_by_a_wait_reaches_a_turn_when_the_wait_ends() {
     needs!("jq");
     let ways: [fn(&Sandbox, &str); 3] = [
         |sandbox, wait| {
@@ -305,7 +305,7 @@ fn what_a_wait_kept_out_is_looked_at_when_the_wait_ends_in_any_way() {
 }
 
 #[test]
-fn unmatched_input_gets_a_turn_at_once_where_the_agent_is_set_up_so() {
+fn unmatched_input_runs_a_turn_at_once_if_inbox_unmatched_is_run() {
     needs!("jq");
     let sandbox = started_with(NOTING, "[inbox]\nunmatched = \"run\"\n");
     wait(&sandbox, "operator", &[]);
@@ -318,7 +318,7 @@ fn unmatched_input_gets_a_turn_at_once_where_the_agent_is_set_up_so() {
 }
 
 #[test]
-fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
+fn a_step_ends_a_wait_for_a_task_whose_result_is_lost() {
     needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let task = task(&sandbox, "over");
@@ -345,7 +345,7 @@ fn a_wait_for_a_task_whose_result_is_lost_is_healed() {
 }
 
 #[test]
-fn a_wait_for_a_task_that_has_ended_long_ago_is_over_at_once() {
+fn a_wait_for_an_ended_task_is_resolved_at_once() {
     needs!("jq");
     let sandbox = started(NOTING).with_real_clock();
     let task = task(&sandbox, "over");
@@ -376,7 +376,7 @@ fn an_interjection_answers_the_question_that_the_turn_has_asked() {
 }
 
 #[test]
-fn a_turn_that_hears_a_result_does_not_wait_for_it_once_more() {
+fn a_wait_for_a_result_that_the_turn_already_has_ends_at_once() {
     needs!("jq");
     // The turn waits by a command or its outcome file; or the operator waits after a failed turn.
     let by_command = r#"dormouse wait --on task --whole-agent --reason again --resource "$task" >/dev/null"#;

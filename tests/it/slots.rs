@@ -72,7 +72,7 @@ fn made_way() -> Sandbox {
 }
 
 #[test]
-fn the_least_urgent_turn_makes_way_and_goes_on_when_the_other_has_had_the_slot() {
+fn the_least_urgent_turn_yields_its_slot_and_continues_afterwards() {
     let sandbox = made_way();
     hook(&sandbox.agent("bob"), "on-resume", r#"$D get bob execution.state >> "$HOME/resumed""#);
     // The slot is reserved for `eve`, so `bob` does not continue yet.
@@ -92,7 +92,7 @@ fn the_least_urgent_turn_makes_way_and_goes_on_when_the_other_has_had_the_slot()
 }
 
 #[test]
-fn a_turn_that_made_way_goes_on_where_the_other_does_not_come() {
+fn a_turn_that_yielded_continues_if_the_other_agent_does_not_run() {
     let events: [(&str, Happens); 3] = [
         ("stopped", |sandbox| drop(sandbox.run(["stop", "eve"]))),
         ("gone", |sandbox| sandbox.pass(120)),
@@ -107,7 +107,7 @@ fn a_turn_that_made_way_goes_on_where_the_other_does_not_come() {
 }
 
 #[test]
-fn a_turn_is_asked_once_and_no_second_one_beside_it() {
+fn only_one_turn_is_asked_to_yield_and_only_once() {
     let sandbox = settings(2, "preempt_margin = 5");
     agent(&sandbox, "ada", 4);
     agent(&sandbox, "bob", 3);
@@ -132,7 +132,7 @@ fn a_turn_is_asked_once_and_no_second_one_beside_it() {
 }
 
 #[test]
-fn only_a_turn_that_is_less_urgent_by_the_margin_and_stays_is_asked() {
+fn only_a_turn_less_urgent_by_the_margin_is_asked_to_yield() {
     let nothing: Happens = |_| {};
     let cases: [(&str, &str, i32, Happens); 5] = [
         ("off", "", 20, nothing),
@@ -171,7 +171,7 @@ fn in_one_workspace() -> Sandbox {
 }
 
 #[test]
-fn a_less_urgent_turn_leaves_an_exclusive_workspace() {
+fn a_less_urgent_turn_yields_an_exclusive_workspace() {
     let sandbox = in_one_workspace();
     let bob = up(&sandbox, "bob");
     assert_eq!(tick(&sandbox, "eve")["reason"], "workspace");
@@ -188,7 +188,7 @@ fn a_less_urgent_turn_leaves_an_exclusive_workspace() {
 }
 
 #[test]
-fn a_turn_in_a_workspace_is_asked_only_by_a_more_urgent_agent_and_where_that_is_on() {
+fn preempt_margin_decides_if_a_turn_must_yield_its_workspace() {
     let sandbox = in_one_workspace();
     let path = sandbox.store().join("dormouse.toml");
     let on = fs::read_to_string(&path).unwrap();

@@ -47,7 +47,7 @@ fn is_sound(sandbox: &Sandbox, agent: &str) -> checker::Found {
 
 /// Aborts a turn: its message runs again only after the command that `stop` prints was called.
 #[test]
-fn a_stop_names_the_command_that_brings_the_message_back() {
+fn a_stop_prints_the_command_that_requeues_the_message() {
     let (sandbox, message, tick) = running(POLITE);
     let said = sandbox.run(["stop", "ada", "--now"]);
     tick.end();
@@ -67,7 +67,7 @@ fn a_stop_names_the_command_that_brings_the_message_back() {
 
 /// Stops an agent in a turn: no message is claimed any more, even before the turn has ended.
 #[test]
-fn the_gate_is_closed_before_the_turn_has_ended() {
+fn a_stop_prevents_new_claims_before_the_turn_has_ended() {
     let (sandbox, message, tick) = running(&format!("trap : TERM; {POLITE}"));
     let stop = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1h", "--json"]));
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
@@ -100,7 +100,7 @@ fn the_gate_is_closed_before_the_turn_has_ended() {
 }
 
 #[test]
-fn a_stop_with_a_shorter_grace_hurries_one_that_waits() {
+fn a_second_stop_with_a_shorter_grace_ends_a_waiting_stop() {
     let (sandbox, message, tick) = running(DEAF);
     let patient = Beside::start(sandbox.cmd(["stop", "ada", "--grace", "1d", "--json"]));
     eventually("the gate", || (field(&sandbox, "status") == "stopped").then_some(()));
@@ -115,7 +115,7 @@ fn a_stop_with_a_shorter_grace_hurries_one_that_waits() {
 /// Suspends the tick by SIGSTOP while `stop` settles its run: after SIGCONT the tick only adds the
 /// turn's output to that run.
 #[test]
-fn a_tick_that_comes_too_late_records_its_output_and_nothing_else() {
+fn a_tick_that_resumes_after_a_stop_records_only_the_output() {
     for requeue in [None, Some("--requeue")] {
         let (sandbox, message, tick) = running(DEAF);
         signal(&tick, Signal::STOP);
@@ -154,7 +154,7 @@ fn a_tick_that_comes_too_late_records_its_output_and_nothing_else() {
 
 /// Starts the agent while `stop` runs its hook: `stop` must not end the new turn.
 #[test]
-fn a_start_while_the_shutdown_hook_runs_has_the_last_word() {
+fn a_stop_does_not_end_a_turn_that_started_during_its_hook() {
     let (sandbox, first, tick) = running(POLITE);
     let there = |name: &str| sandbox.project().join(name);
     hook(&sandbox.agent("ada"), "on-shutdown", "touch hook; until test -e hook-go; do sleep 0.02; done");
@@ -210,7 +210,7 @@ fn a_stop_that_is_killed_between_its_commit_and_its_files_is_finished_by_the_tic
 }
 
 #[test]
-fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
+fn a_second_stop_with_requeue_requeues_the_message_of_a_killed_stop() {
     let (sandbox, message, tick) = running(POLITE);
     hook(&sandbox.agent("ada"), "on-shutdown", "touch hook; while :; do sleep 0.02; done");
     let stop = Beside::start(sandbox.cmd(["stop", "ada"])).after_it_made(sandbox.project().join("hook"));
@@ -231,7 +231,7 @@ fn whoever_finishes_a_stop_may_still_say_that_the_message_goes_back() {
 /// Stops an agent during a hook that runs between the claim and the turn: the hook is ended, and
 /// the turn never begins.
 #[test]
-fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
+fn a_run_that_is_stopped_during_its_hook_starts_no_turn() {
     // A hook that exits with 0 does not prevent the turn, so only `stop` can.
     let polite = r#"trap 'exit 0' TERM
         echo up >> "$HOME/hooks"
@@ -257,7 +257,7 @@ fn a_run_that_is_stopped_before_its_turn_begins_has_none() {
 
 /// Suspends the tick during `on-scheduled`: after `stop` and SIGCONT the tick starts no turn.
 #[test]
-fn a_tick_that_comes_too_late_begins_no_turn() {
+fn a_tick_that_resumes_after_a_stop_starts_no_turn() {
     let sandbox = started("touch begun");
     let message = say(&sandbox, "work");
     hook(&sandbox.agent("ada"), "on-scheduled", r#"kill -STOP $PPID; touch "$HOME/up""#);
@@ -273,7 +273,7 @@ fn a_tick_that_comes_too_late_begins_no_turn() {
 
 /// Suspends a task's supervisor: `stop` records an interrupted task, and ignores a later report.
 #[test]
-fn a_task_whose_supervisor_does_not_answer_is_interrupted_and_over() {
+fn a_stop_records_a_task_with_a_hanging_supervisor_as_interrupted() {
     let sandbox = started("true");
     let line = ["task", "start", "-a", "ada", "--", "sh", "-c", POLITE];
     let id = sandbox.run(line).trim().to_owned();
@@ -336,7 +336,7 @@ fn a_stop_ends_the_turns_and_tasks_of_the_children_as_well() {
 
 /// Damages the record of the turn's process: `stop` reports the error and still ends the tasks.
 #[test]
-fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
+fn a_stop_ends_the_tasks_even_if_the_run_can_not_be_ended() {
     let (sandbox, message, tick) = running(POLITE);
     let task = sandbox.run(["task", "start", "-a", "ada", "--", "sleep", "1000"]).trim().to_owned();
     let run = field(&sandbox, "current_run.run_id");
@@ -358,7 +358,7 @@ fn a_run_that_can_not_be_ended_ends_the_tasks_all_the_same() {
 
 /// Prevents the release of a child's workspace: `stop` reports that and ends everything else.
 #[test]
-fn a_release_that_fails_in_a_child_ends_the_others_all_the_same() {
+fn a_stop_ends_all_children_even_if_a_workspace_is_not_released() {
     let (sandbox, tasks, tick) = family("\n[workspace]\npath = \".\"\n");
     signal(&tick, Signal::STOP);
     let ran = sandbox.cmd(["stop", "ada", "--grace", "200ms", "--json"]).exits(1);
@@ -378,7 +378,7 @@ fn a_release_that_fails_in_a_child_ends_the_others_all_the_same() {
 }
 
 #[test]
-fn a_stop_clears_what_would_wake_the_agent_and_keeps_what_it_knows() {
+fn a_stop_clears_pending_wakes_and_keeps_waits_timers_and_work() {
     let sandbox = started("true");
     sandbox.run(["work", "add", "objective", "-a", "ada"]);
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "later"]);
@@ -404,7 +404,7 @@ fn a_stop_clears_what_would_wake_the_agent_and_keeps_what_it_knows() {
 
 /// `stop --now` ends the turn without waiting for the hook `on-shutdown`.
 #[test]
-fn stop_now_ends_the_turn_beside_the_hook() {
+fn stop_now_ends_the_turn_without_waiting_for_the_hook() {
     let (sandbox, _, tick) = running(&format!("echo $$ > pid.new; mv pid.new pid; {DEAF}"));
     let script = r#"for i in $(seq 1 1000); do
         grep -q '^State:.[^Z]' "/proc/$(cat pid)/status" 2>/dev/null || { echo "gone $DORMOUSE_RUN" > seen; exit; }

@@ -26,14 +26,14 @@ use self::history::{Event, Luck, What};
 use self::world::{World, pause};
 
 #[test]
-fn a_storm_loses_nothing_and_wedges_nobody() {
+fn a_storm_loses_no_message_and_blocks_no_agent() {
     let is_ci = std::env::var_os("CI").is_some();
     let wrong = storm(number("DORMOUSE_STORM", if is_ci { 60 } else { 20 }), || World::new(None), None);
     assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
 }
 
 #[test]
-fn a_storm_over_a_database_loses_nothing_and_wedges_nobody() {
+fn a_storm_over_a_database_loses_no_message_and_blocks_no_agent() {
     needs!("postgresql");
     let is_ci = std::env::var_os("CI").is_some();
     let world = || World::new(Some(Base::new()));
@@ -44,7 +44,7 @@ fn a_storm_over_a_database_loses_nothing_and_wedges_nobody() {
 /// The test deletes messages from the database without an event in the history, and the oracle must
 /// notice.
 #[test]
-fn a_message_that_a_database_loses_is_missed() {
+fn the_oracle_notices_messages_that_a_database_loses() {
     needs!("postgresql");
     let world = || World::new(Some(Base::new()));
     let wrong = storm(4, world, Some(|world| world.base.iter().for_each(|base| base.mole(world))));

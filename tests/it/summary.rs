@@ -36,7 +36,7 @@ const PARTS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing() {
+fn get_prints_exactly_the_documented_fields() {
     let sandbox = Sandbox::new();
     edit_file(&sandbox.store().join("dormouse.toml"), |text| format!("{text}\n[profiles.p]\n"));
     add(&sandbox, "boss", "true");
@@ -130,7 +130,7 @@ fn nothing_is_printed_that_is_not_documented_and_nothing_documented_is_missing()
 }
 
 #[test]
-fn the_closure_that_holds_now_and_the_recorded_one_are_two() {
+fn get_shows_the_current_and_the_recorded_closure_separately() {
     let sandbox = started("true");
     step_on(&sandbox, "x");
     sandbox.run(["wait", "-a", "ada", "--on", "operator", "--reason", "why"]);
@@ -139,7 +139,7 @@ fn the_closure_that_holds_now_and_the_recorded_one_are_two() {
 }
 
 #[test]
-fn work_is_counted_by_how_it_stands() {
+fn get_counts_work_items_by_state() {
     let sandbox = started("true");
     for objective in ["runs", "waits for the operator", "waits outside", "blocked"] {
         sandbox.run(["work", "add", "-a", "ada", objective]);
@@ -159,7 +159,7 @@ fn work_is_counted_by_how_it_stands() {
 }
 
 #[test]
-fn money_is_shown_as_people_write_it() {
+fn costs_are_shown_without_rounding_errors() {
     let sandbox = started(r#"echo '{"usage":{"cost_usd":0.0189}}' > "$DORMOUSE_OUTCOME""#);
     for _ in 0..3 {
         step_on(&sandbox, "x");
@@ -171,7 +171,7 @@ fn money_is_shown_as_people_write_it() {
 }
 
 #[test]
-fn a_dropped_file_is_seen_before_a_step_and_after_it_was_rejected() {
+fn a_dropped_file_is_counted_before_a_step_and_after_its_rejection() {
     let sandbox = started("true");
     step(&sandbox);
     let inbox = sandbox.agent("ada").join("inbox");
@@ -223,7 +223,7 @@ fn a_dropped_file_keeps_a_delegation_open() {
 }
 
 #[test]
-fn a_hint_is_seen_before_a_step_has_taken_it_in() {
+fn get_and_list_show_a_hint_before_any_step() {
     let sandbox = started("true");
     step(&sandbox);
     sandbox.run(["wake", "ada", "--source", "webhook:ci", "--reason", "look", "--resource", "r"]);

@@ -88,7 +88,7 @@ fn a_task_starts_at_once_and_its_end_is_a_message() {
 }
 
 #[test]
-fn a_variable_keeps_no_process_of_a_task_or_a_turn_alive() {
+fn a_forged_supervisor_variable_keeps_no_process_alive() {
     let sandbox = agent_that("DORMOUSE_SUPERVISOR=1 setsid -f sleep 600; : > ready");
     let script = "DORMOUSE_SUPERVISOR=$DORMOUSE_TASK setsid -f sleep 600; : > started; sleep 600";
     let id = start(&sandbox, &[], script);
@@ -127,7 +127,7 @@ fn a_turn_waits_for_its_task_and_is_resumed_by_the_result() {
 }
 
 #[test]
-fn a_wait_for_a_task_that_has_ended_meanwhile_is_none_too_many() {
+fn a_turn_can_wait_for_a_task_that_has_ended_meanwhile() {
     let command = r#"dormouse wait --on task --resource "$id" --reason "the build""#;
     let action = r#"echo '{"actions": [{"do": "wait", "kind": "task", "resource": "'$id'", "reason": "the build"}]}' \
         > "$DORMOUSE_OUTCOME""#;
@@ -160,7 +160,7 @@ fn output_is_followed_to_the_end() {
 /// Counts the context switches of a follower: fewer than 5 per second, where polling every 100 ms
 /// would need 10.
 #[test]
-fn whoever_follows_a_task_sleeps_while_it_says_nothing() {
+fn task_output_follow_sleeps_while_the_task_prints_nothing() {
     let sandbox = agent();
     let id = start(&sandbox, &[], "echo one; sleep 600");
     let mut follower = sandbox.cmd(["task", "output", &id, "--follow"]).into_command();
@@ -186,7 +186,7 @@ fn whoever_follows_a_task_sleeps_while_it_says_nothing() {
 }
 
 #[test]
-fn who_does_not_listen_is_killed_and_counts_as_cancelled() {
+fn a_task_that_ignores_sigterm_is_killed_and_is_cancelled() {
     let sandbox = agent();
     let id = start(&sandbox, &[], "trap '' TERM; setsid sleep 600 & echo ready; while :; do sleep 1; done");
     soon("the trap", || sandbox.run(["task", "output", &id]) == "ready\n");
@@ -199,7 +199,7 @@ fn who_does_not_listen_is_killed_and_counts_as_cancelled() {
 }
 
 #[test]
-fn past_its_time_a_task_fails() {
+fn a_task_fails_after_its_timeout() {
     let sandbox = agent();
     let id = start(&sandbox, &["--timeout", "200ms"], "exec sleep 600");
     let task = ended(&sandbox, &id);
@@ -208,7 +208,7 @@ fn past_its_time_a_task_fails() {
 }
 
 #[test]
-fn a_command_that_is_not_there_is_a_failed_task() {
+fn a_task_with_a_missing_command_fails() {
     let sandbox = agent();
     let id = sandbox.run(["task", "start", "-a", "ada", "--", "no-such-program"]).trim().to_owned();
     let task = ended(&sandbox, &id);
@@ -217,7 +217,7 @@ fn a_command_that_is_not_there_is_a_failed_task() {
 }
 
 #[test]
-fn without_its_supervisor_a_task_is_interrupted_once() {
+fn a_task_whose_supervisor_is_killed_is_interrupted_once() {
     let sandbox = agent();
     // The child has its own process group and session, and survives the leader.
     let id = start(&sandbox, &[], "setsid sleep 600 & echo ready; exec sleep 600");
@@ -241,7 +241,7 @@ fn without_its_supervisor_a_task_is_interrupted_once() {
 }
 
 #[test]
-fn a_supervisor_that_is_asked_to_end_takes_its_task_along() {
+fn a_supervisor_that_gets_sigterm_ends_its_task() {
     let sandbox = agent();
     let id = start(&sandbox, &[], "echo ready; exec sleep 600");
     soon("the command", || sandbox.run(["task", "output", &id]) == "ready\n");
@@ -253,7 +253,7 @@ fn a_supervisor_that_is_asked_to_end_takes_its_task_along() {
 }
 
 #[test]
-fn an_end_that_was_seen_and_not_committed_is_committed_later() {
+fn a_step_commits_the_end_of_a_task_that_its_supervisor_could_not() {
     let sandbox = agent();
     let id = start(&sandbox, &[], "until test -e go; do sleep 0.05; done; exit 4");
     let pid = status(&sandbox, &id)["supervisor_pid"].clone();
@@ -296,7 +296,7 @@ fn a_stop_ends_all_tasks_and_keeps_their_results() {
 }
 
 #[test]
-fn a_task_that_notifies_nobody_starts_no_turn() {
+fn a_task_with_no_notify_starts_no_turn() {
     let sandbox = agent();
     let id = start(&sandbox, &["--no-notify"], "echo quiet");
     ended(&sandbox, &id);
@@ -307,7 +307,7 @@ fn a_task_that_notifies_nobody_starts_no_turn() {
 }
 
 #[test]
-fn what_a_task_enqueues_comes_from_its_agent_and_one_hop_further() {
+fn a_message_of_a_task_has_its_agent_as_origin_and_one_more_hop() {
     let sandbox = agent();
     let program = dormouse();
     let script = format!("{} enqueue ada 'half done'", program.display());
@@ -327,7 +327,7 @@ fn what_a_task_enqueues_comes_from_its_agent_and_one_hop_further() {
 }
 
 #[test]
-fn a_task_of_a_host_that_is_gone_can_be_given_up() {
+fn task_stop_with_force_interrupts_a_task_of_a_lost_host() {
     let sandbox = agent();
     let id = start(&sandbox, &[], "true");
     ended(&sandbox, &id);
@@ -354,7 +354,7 @@ fn a_task_of_a_host_that_is_gone_can_be_given_up() {
 }
 
 #[test]
-fn an_agent_that_its_failure_stops_ends_its_tasks() {
+fn an_agent_that_stops_after_its_last_attempt_ends_its_tasks() {
     let sandbox = agent_that("exit 1");
     edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
         text + "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n"
@@ -367,7 +367,7 @@ fn an_agent_that_its_failure_stops_ends_its_tasks() {
 }
 
 #[test]
-fn nobody_waits_for_a_task_that_tells_nobody() {
+fn a_wait_for_a_task_with_no_notify_is_refused() {
     let sandbox = agent();
     let id = start(&sandbox, &["--no-notify"], "until test -e go; do sleep 0.05; done");
     let ran = sandbox.cmd(["wait", "-a", "ada", "--on", "task", "--resource", &id, "--reason", "x"]).output();
@@ -395,7 +395,7 @@ fn an_outcome_starts_tasks_and_waits_for_them() {
 }
 
 #[test]
-fn an_outcome_with_a_task_that_can_not_be_starts_none() {
+fn an_outcome_with_an_invalid_task_starts_no_task() {
     let bad = [
         r#"{"do": "task.start"}"#,
         r#"{"do": "task.start", "command": [""]}"#,
@@ -419,7 +419,7 @@ fn an_outcome_with_a_task_that_can_not_be_starts_none() {
 }
 
 #[test]
-fn an_interactive_task_reads_what_it_is_told() {
+fn an_interactive_task_reads_its_input() {
     let sandbox = agent();
     let script = "read name; echo hello $name; read more; echo $more; exec <&-; sleep 600";
     let id = start(&sandbox, &["--interactive"], script);
@@ -452,7 +452,7 @@ fn ended_once(sandbox: &Sandbox, what: &str) -> usize {
 }
 
 #[test]
-fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
+fn a_task_that_is_killed_at_any_call_has_one_result_or_no_record() {
     needs!("strace");
     let often = ["renameat", "unlinkat", "fdatasync", "pwrite64", "write"].map(|call| (call, 12, 1));
     let rare = ["flock", "ftruncate", "mkdirat", "execve", "wait4", "waitid", "poll", "ppoll", "exit_group"];
@@ -484,7 +484,7 @@ fn cut_anywhere_a_task_has_one_result_or_was_never_there() {
 /// Kills `task start` or `task stop` of an endless task at every call: no process runs without a
 /// record, and no record stays open.
 #[test]
-fn who_starts_or_stops_a_task_can_be_killed_at_every_call() {
+fn task_start_and_task_stop_can_be_killed_at_every_call() {
     needs!("strace");
     let long = ["task", "start", "-a", "ada", "--", "sleep", "86400"];
     let stop = |sandbox: &Sandbox| {
@@ -522,7 +522,7 @@ fn who_starts_or_stops_a_task_can_be_killed_at_every_call() {
 }
 
 #[test]
-fn many_who_stop_a_task_that_ends_by_itself_end_it_once() {
+fn concurrent_stops_of_an_ending_task_record_one_end() {
     let rounds: Vec<u32> = (0..12).collect();
     each_in_parallel(&rounds, |round| {
         let sandbox = agent();

@@ -77,7 +77,7 @@ fn each_hook_runs_in_the_state_that_it_is_named_after() {
 
 /// Claims a message without its workspace: `on-scheduled` runs only once the workspace exists.
 #[test]
-fn a_turn_that_lacked_something_is_scheduled_when_it_is_there() {
+fn on_scheduled_runs_only_when_the_missing_workspace_exists() {
     let sandbox = started("true");
     extend_policy(&sandbox, "ada", "[workspace]\npath = \"disk\"\nmode = \"exclusive\"\n");
     for name in ["on-scheduled", "on-state-change"] {
@@ -106,7 +106,7 @@ fn without_hooks_a_claim_is_one_commit() {
 }
 
 #[test]
-fn a_turn_can_not_yield_before_it_is_begun() {
+fn a_run_can_not_yield_before_its_turn_starts() {
     let sandbox = started("true");
     hook(
         &sandbox.agent("ada"),
@@ -217,7 +217,7 @@ fn a_hook_that_fails_or_takes_too_long_fails_the_turn_from_running() {
 }
 
 #[test]
-fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
+fn the_next_step_reports_pending_transitions_of_a_killed_tick_in_order() {
     let sandbox = started("true");
     let stays = format!(
         r#"cat > "$HOME/told"; : > "$HOME/up"; test -e "$HOME/go" || sleep 600; {EDGE} < "$HOME/told""#
@@ -241,7 +241,7 @@ fn what_a_killed_process_has_not_told_the_next_step_tells_in_order() {
 }
 
 #[test]
-fn what_a_start_has_not_told_the_next_step_tells() {
+fn the_next_step_reports_the_pending_transition_of_a_killed_start() {
     let sandbox = started("true");
     sandbox.run(["create", "bob", "--shell", "true"]);
     hook(&sandbox.store(), "on-state-change", r#": > "$HOME/up"; exec sleep 600"#);
@@ -255,7 +255,7 @@ fn what_a_start_has_not_told_the_next_step_tells() {
 }
 
 #[test]
-fn a_hook_that_is_killed_is_told_once_more_and_then_no_more() {
+fn a_killed_hook_gets_its_transition_exactly_once_more() {
     let sandbox = started("true");
     hook(&sandbox.agent("ada"), "on-state-change", &format!("{EDGE}; kill -9 $$"));
     say(&sandbox, "hello");
@@ -276,7 +276,7 @@ fn a_hook_that_is_killed_is_told_once_more_and_then_no_more() {
 }
 
 #[test]
-fn a_hook_that_is_installed_later_hears_nothing_of_what_was_before() {
+fn a_hook_that_is_installed_later_gets_no_earlier_transitions() {
     let sandbox = started("true");
     say(&sandbox, "hello");
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -297,7 +297,7 @@ fn a_hook_that_is_installed_later_hears_nothing_of_what_was_before() {
 }
 
 #[test]
-fn two_processes_that_tell_at_once_tell_each_transition_once() {
+fn two_processes_at_once_report_each_transition_once() {
     let sandbox = started(r#": > "$HOME/up"; exec sleep 600"#);
     hook(&sandbox.agent("ada"), "on-state-change", &format!("sleep 0.1; {EDGE}"));
     say(&sandbox, "hello");
@@ -318,7 +318,7 @@ fn two_processes_that_tell_at_once_tell_each_transition_once() {
 }
 
 #[test]
-fn what_recovers_is_told_of_its_failure() {
+fn the_hooks_of_a_recovery_get_the_failure_of_the_run() {
     let sandbox = started("echo no luck >&2; exit 1");
     let message = say(&sandbox, "hello");
     let run = step(&sandbox)["run_id"].clone();
@@ -339,7 +339,7 @@ fn what_recovers_is_told_of_its_failure() {
 }
 
 #[test]
-fn state_lists_the_hooks_and_where_each_lies() {
+fn state_lists_the_hooks_with_their_paths() {
     let sandbox = started("true");
     assert_eq!(sandbox.run(["state", "ada", "--hooks"]), "ada has no hooks\n");
     let own = hook(&sandbox.agent("ada"), "on-startup", "true");
@@ -403,7 +403,7 @@ fn a_tick_can_be_killed_at_every_call_between_its_commits() {
 }
 
 #[test]
-fn the_end_of_a_turn_that_is_told_to_end_is_told_by_the_next_step() {
+fn the_next_step_reports_the_end_of_a_turn_interrupted_by_a_signal() {
     let sandbox = started(r#": > "$HOME/up"; exec sleep 600"#);
     say(&sandbox, "hello");
     let tick = Beside::start(sandbox.cmd(["tick", "ada", "--json"])).after_it_made(sandbox.home().join("up"));

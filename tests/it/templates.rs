@@ -48,7 +48,7 @@ fn brief(stepped: &Value) -> &str {
 }
 
 #[test]
-fn a_script_counts_what_any_message_says() {
+fn the_script_template_counts_the_characters_of_any_message() {
     needs!("jq");
     let sandbox = Sandbox::new();
     make(&sandbox, "script");
@@ -62,7 +62,7 @@ fn a_script_counts_what_any_message_says() {
 }
 
 #[test]
-fn a_reviewer_reviews_what_is_a_commit() {
+fn the_reviewer_template_reviews_only_commits() {
     needs!("jq");
     let sandbox = Sandbox::new();
     make(&sandbox, "reviewer");
@@ -123,7 +123,7 @@ fn ask_at(sandbox: &Sandbox, api: &str, url: &str) {
 }
 
 #[test]
-fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
+fn the_llm_template_supports_two_apis_and_counts_the_usage() {
     needs!("curl", "python3");
     let sandbox = Sandbox::new();
     make(&sandbox, "llm");
@@ -162,7 +162,7 @@ fn a_model_is_asked_in_either_dialect_and_what_it_used_is_counted() {
 }
 
 #[test]
-fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
+fn the_llm_template_defers_on_overload_and_fails_on_other_errors() {
     needs!("curl", "python3");
     let home = Sandbox::empty();
     let model = model(&home);
@@ -208,7 +208,7 @@ fn a_model_that_has_no_time_is_waited_for_and_one_that_fails_is_tried_again() {
 }
 
 #[test]
-fn a_template_writes_over_nothing() {
+fn a_template_overwrites_no_file() {
     let sandbox = Sandbox::new();
     let script = sandbox.project().join("ada.sh");
     fs::write(&script, "mine").unwrap();

@@ -67,7 +67,7 @@ fn a_step_is_an_object_of_the_contracts_fields() {
 }
 
 #[test]
-fn nothing_to_do_is_success_unless_asked() {
+fn an_idle_tick_exits_with_0_or_under_exit_code_with_10() {
     let sandbox = started("true");
     sandbox.cmd(["tick", "ada"]).prints("ada  sleep (nothing to do)\n");
     sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already asleep)\n");
@@ -95,7 +95,7 @@ fn an_idle_step_writes_nothing() {
 }
 
 #[test]
-fn a_backoff_that_is_not_over_is_written_once() {
+fn repeated_steps_during_a_backoff_write_nothing() {
     let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
     step_on(&sandbox, "x");
     step(&sandbox);
@@ -115,7 +115,7 @@ fn a_backoff_that_is_not_over_is_written_once() {
 }
 
 #[test]
-fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
+fn a_dry_run_changes_no_byte_and_predicts_the_step_of_tick() {
     let sandbox = started_with(
         "test ! -e broken || exit 3; test ! -e busy || exit 75",
         "\n[recovery]\nbase = \"20s\"\n",
@@ -165,7 +165,7 @@ fn a_dry_run_changes_no_byte_and_says_what_tick_then_does() {
 }
 
 #[test]
-fn a_dry_run_sees_a_repeat_that_is_dropped() {
+fn a_dry_run_predicts_that_a_duplicate_is_dropped() {
     let sandbox = started("true");
     let first = sandbox.run(["enqueue", "ada", "x", "--dedupe-key", "k"]);
     let path = sandbox.agent("ada").join(format!("inbox/2-{}.json", first.trim_end()));
@@ -192,7 +192,7 @@ fn until_idle_takes_twenty_messages_and_ends() {
 }
 
 #[test]
-fn until_idle_ends_after_so_many_steps() {
+fn until_idle_ends_after_max_steps() {
     let sandbox = started("true");
     for _ in 0..5 {
         say(&sandbox, "x");
@@ -205,7 +205,7 @@ fn until_idle_ends_after_so_many_steps() {
 }
 
 #[test]
-fn several_jobs_do_what_one_does() {
+fn tick_with_several_jobs_makes_the_expected_steps_of_each_agent() {
     let sandbox = Sandbox::new();
     let agents: Vec<String> = (0..8).map(|n| format!("agent{n}")).collect();
     for name in &agents {
@@ -277,7 +277,7 @@ fn one_damaged_agent_does_not_keep_the_others_from_their_step() {
 }
 
 #[test]
-fn the_gravest_status_is_the_commands() {
+fn tick_exits_with_the_most_severe_status_of_its_agents() {
     let sandbox = started("exit 1");
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "ada", "x"]);
@@ -303,7 +303,7 @@ fn backoff(sandbox: &Sandbox) -> i64 {
 }
 
 #[test]
-fn a_failed_turn_is_tried_again_after_longer_and_longer_pauses() {
+fn a_failed_turn_is_retried_with_a_doubling_backoff_up_to_5_attempts() {
     let sandbox = started("echo \"try $DORMOUSE_ATTEMPT\" >&2; exit 3");
     let id = say(&sandbox, "poison");
     let mut pauses = Vec::new();
@@ -335,7 +335,7 @@ fn a_failed_turn_is_tried_again_after_longer_and_longer_pauses() {
 }
 
 #[test]
-fn a_backoff_is_over_exactly_when_it_says() {
+fn a_backoff_ends_exactly_at_its_due_time() {
     let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"10s\"\n");
     step_on(&sandbox, "x");
     let due = field(&sandbox, "retry.not_before");
@@ -346,7 +346,7 @@ fn a_backoff_is_over_exactly_when_it_says() {
 }
 
 #[test]
-fn a_pause_can_be_fixed_bounded_and_drawn_by_chance() {
+fn a_backoff_can_be_fixed_bounded_or_jittered() {
     for (policy, least, most) in [
         ("strategy = \"fixed\"\nbase = \"7s\"", [7, 7, 7], [7, 7, 7]),
         ("base = \"10s\"\nmax_delay = \"15s\"", [10, 15, 15], [10, 15, 15]),
@@ -364,7 +364,7 @@ fn a_pause_can_be_fixed_bounded_and_drawn_by_chance() {
 }
 
 #[test]
-fn a_poisonous_message_does_not_keep_the_next_one_from_its_turn() {
+fn a_dead_letter_does_not_block_the_next_message() {
     let sandbox = started_with(
         "! grep -q poison \"$DORMOUSE_CONTEXT\"",
         "\n[recovery]\nbase = \"0\"\nmax_attempts = 2\n",
@@ -381,7 +381,7 @@ fn a_poisonous_message_does_not_keep_the_next_one_from_its_turn() {
 }
 
 #[test]
-fn a_message_that_nobody_could_run_stops_the_agent_where_that_is_wished() {
+fn a_dead_letter_stops_the_agent_if_on_exhausted_is_stop() {
     let sandbox = started_with("exit 1", "\n[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n");
     let stepped = step_on(&sandbox, "x");
     assert_eq!((&stepped["terminal"], &stepped["status"]), (&json!("failed"), &json!("stopped")));
@@ -412,7 +412,7 @@ fn an_interjection_of_the_operator_ends_a_backoff() {
 }
 
 #[test]
-fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
+fn an_interjection_ends_the_backoff_of_an_earlier_one_only_once() {
     let sandbox = started_with("! grep -q poison \"$DORMOUSE_CONTEXT\"", "\n[recovery]\nbase = \"1h\"\n");
     sandbox.run(["enqueue", "ada", "poison", "--priority", "interject"]);
     step(&sandbox);
@@ -428,7 +428,7 @@ fn an_interjection_behind_one_that_fails_ends_its_backoff_once() {
 }
 
 #[test]
-fn a_step_says_how_the_agent_stands_after_it() {
+fn a_step_prints_the_posture_after_the_step() {
     let sandbox = started(
         "test \"$(cat said 2>/dev/null)\" || { echo '{\"actions\": [{\"do\": \"enqueue\", \"text\": \"more\"}]}' > \"$DORMOUSE_OUTCOME\"; echo x > said; }",
     );
@@ -459,7 +459,7 @@ fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
 }
 
 #[test]
-fn exit_75_says_not_now_and_does_not_count_as_an_attempt() {
+fn exit_75_defers_the_message_without_counting_an_attempt() {
     let sandbox = started("echo $DORMOUSE_ATTEMPT >> attempts; test -e resource || exit 75");
     let id = say(&sandbox, "x");
     sandbox
@@ -485,7 +485,7 @@ fn exit_75_says_not_now_and_does_not_count_as_an_attempt() {
 }
 
 #[test]
-fn resources_that_never_come_lead_to_a_recovery_after_300_seconds() {
+fn missing_resources_lead_to_a_recovery_after_300_seconds() {
     let sandbox = started("exit 75");
     let id = say(&sandbox, "x");
     step(&sandbox);
@@ -504,7 +504,7 @@ fn resources_that_never_come_lead_to_a_recovery_after_300_seconds() {
 }
 
 #[test]
-fn a_step_beside_a_live_turn_is_a_noop() {
+fn a_step_during_a_running_turn_is_a_noop() {
     let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
     say(&sandbox, "x");
     let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
@@ -578,7 +578,7 @@ fn after_a_step_with_commit_the_state_directory_is_clean() {
 }
 
 #[test]
-fn git_keeps_the_truth_and_only_the_truth() {
+fn git_tracks_the_records_and_no_locks_caches_or_journals() {
     let sandbox = started("echo out; echo err >&2");
     make_repository(&sandbox);
     step_on(&sandbox, "one");
@@ -673,7 +673,7 @@ fn a_runnable_work_item_gets_one_tick_for_each_of_its_revisions() {
 }
 
 #[test]
-fn an_interjection_whose_time_is_over_ends_no_backoff() {
+fn an_expired_interjection_ends_no_backoff() {
     let sandbox = started_with("exit 1", "\n[recovery]\nbase = \"1h\"\n");
     say(&sandbox, "hello");
     assert_eq!(decision(&step(&sandbox)), TURN_FAILED);

@@ -298,7 +298,7 @@ fn no_command_family_imports_another() {
 }
 
 #[test]
-fn every_file_begins_by_saying_what_it_is() {
+fn every_file_begins_with_a_doc_comment() {
     let mut wrong = Vec::new();
     for source in sources("src").iter().chain(&sources("tests")) {
         if !source.text.starts_with("//! ") {
@@ -309,7 +309,7 @@ fn every_file_begins_by_saying_what_it_is() {
 }
 
 #[test]
-fn only_transitions_move_an_agent() {
+fn only_transitions_assign_fields_of_a_state() {
     let fields = words(
         "status execution current_run sleeping_until pending_wake_hint moved ticked_by resting revision",
     );
@@ -345,7 +345,7 @@ fn changes_are_committed_in_one_place() {
 }
 
 #[test]
-fn what_was_committed_is_told_and_delivered_by_a_context() {
+fn only_a_context_runs_notifications_and_delivers_the_outbox() {
     let ways = ["notifications::tell", "outbox::deliver"];
     let found = offences(&shipped(), |source, line| {
         let is_owner = ["src/engine/notifications.rs", "src/commands/mod.rs"].contains(&source.path.as_str());
@@ -406,7 +406,7 @@ fn only_transitions_make_a_state() {
 }
 
 #[test]
-fn files_fit_in_a_head() {
+fn no_source_file_has_more_than_500_lines() {
     const MOST: usize = 500;
     let mut wrong = Vec::new();
     for source in &shipped() {
@@ -439,7 +439,7 @@ const OF_OUTSIDE: &str = "src/commands/create/ src/commands/args.rs src/commands
      src/store/dir/git.rs src/store/dir/machine.rs src/store/dir/mod.rs src/store/postgres/wire/files.rs";
 
 #[test]
-fn a_store_is_asked_by_agents_ids_and_records() {
+fn the_interface_of_the_store_names_no_files() {
     let of_files = ["Spot", "View", "Scan", "layout::", "lock::", ".dir()", ".spot()"];
     let found = offences(&sources("src"), |source, line| {
         source.layer() != "store" && line.contains("store::dir")
@@ -450,7 +450,7 @@ fn a_store_is_asked_by_agents_ids_and_records() {
 }
 
 #[test]
-fn what_lies_beneath_the_state_directory_is_opened_in_one_place() {
+fn only_cap_fs_opens_files_of_the_state_directory() {
     const BY_PATH: &[&str] = &[
         " fs::",
         "(fs::",
@@ -510,7 +510,7 @@ fn json_is_read_in_one_place() {
 
 /// The documented minimum version of Rust is the version that CI uses.
 #[test]
-fn the_oldest_rust_is_the_same_everywhere() {
+fn the_minimum_rust_version_is_the_same_everywhere() {
     let read = |path: &str| fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let manifest = read("Cargo.toml");
     let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
@@ -552,7 +552,7 @@ fn every_test_file_is_run() {
 }
 
 #[test]
-fn the_detectors_see_code_and_nothing_else() {
+fn the_detectors_ignore_comments_strings_and_unit_tests() {
     let text = "let a = \"panic!\"; // panic!\nlet b = r#\"x \" panic!\"#; /* panic!\n */ let c = '\"'; panic!(\"{}\", '\\'');\n\
                 fn f<'a>(x: &'a str) { x.unwrap() }\n#[cfg(test)]\nmod tests {\n    fn g() { if true { panic!() } }\n}\nuse crate::{a::b, c::{d, e}, f};\n";
     let source = Source { path: "src/x/y.rs".to_owned(), text: text.to_owned() };

@@ -126,7 +126,7 @@ fn setting_millis(limited: &Limited, setting: Option<&str>) -> i64 {
 }
 
 #[test]
-fn exactly_at_its_limit_a_state_is_not_over_and_one_millisecond_later_it_has_failed() {
+fn a_state_fails_one_millisecond_after_its_timeout() {
     let cases: Vec<_> =
         LIMITED.iter().flat_map(|limited| [None, Some(SET)].map(|setting| (limited, setting))).collect();
     each_in_parallel(&cases, |(limited, setting)| {
@@ -184,7 +184,7 @@ fn exactly_at_its_limit_a_state_is_not_over_and_one_millisecond_later_it_has_fai
 }
 
 #[test]
-fn a_limit_that_is_switched_off_is_never_over() {
+fn a_disabled_timeout_never_expires() {
     let cases: Vec<_> = LIMITED
         .iter()
         .flat_map(|limited| ["0", "\"0\"", "\"never\""].map(|setting| (limited, setting)))
@@ -200,7 +200,7 @@ fn a_limit_that_is_switched_off_is_never_over() {
 }
 
 #[test]
-fn a_suspended_run_of_which_it_is_known_when_it_goes_on_is_not_late() {
+fn a_resumed_run_has_no_suspend_timeout() {
     let suspended = &LIMITED[1];
     let sandbox = agent_in(suspended, Some("\"1ms\""));
     assert_ne!(field(&sandbox, "execution.timeout_at"), "");
@@ -213,7 +213,7 @@ fn a_suspended_run_of_which_it_is_known_when_it_goes_on_is_not_late() {
 }
 
 #[test]
-fn an_agent_that_nobody_started_is_not_late() {
+fn an_unstarted_agent_has_no_init_timeout() {
     let sandbox = created();
     extend_policy(&sandbox, "ada", "[timeouts]\ninit = \"1ms\"\n");
     let before = record(&sandbox, "state.json");
@@ -227,7 +227,7 @@ fn an_agent_that_nobody_started_is_not_late() {
 }
 
 #[test]
-fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
+fn a_start_ends_after_the_shorter_of_the_init_and_hook_timeouts() {
     for (init, hook_limit) in [
         ("\"100ms\"", "\"1h\""),
         ("\"100ms\"", "\"never\""),
@@ -266,7 +266,7 @@ fn a_start_is_limited_by_init_and_by_hook_whichever_is_shorter() {
 }
 
 #[test]
-fn a_start_that_was_killed_is_given_up_one_millisecond_after_its_limit_and_can_be_made_again() {
+fn a_killed_start_fails_after_the_init_timeout_and_can_be_repeated() {
     let sandbox = created();
     let script = r#"echo up >> "$HOME/up"; test -e "$HOME/go" || exec sleep 600"#;
     hook(&sandbox.agent("ada"), "on-startup", script);
@@ -296,7 +296,7 @@ fn a_start_that_was_killed_is_given_up_one_millisecond_after_its_limit_and_can_b
 }
 
 #[test]
-fn the_limit_of_a_stop_can_not_be_switched_off() {
+fn the_shutdown_timeout_can_not_be_disabled() {
     for off in ["0", "\"0\"", "\"0s\"", "\"never\""] {
         let sandbox = started("true");
         let policy = format!("[turn]\ncommand = [\"true\"]\n\n[timeouts]\nshutdown = {off}\n");
@@ -315,7 +315,7 @@ fn the_limit_of_a_stop_can_not_be_switched_off() {
 }
 
 #[test]
-fn a_stop_kills_when_its_limit_is_over() {
+fn a_stop_kills_the_turn_after_the_shutdown_timeout() {
     let stubborn = r#"trap "" TERM; echo up > "$HOME/up"; exec sleep 600"#;
     for (setting, grace, millis) in [
         (None, None, 30_000),
@@ -351,7 +351,7 @@ fn a_stop_kills_when_its_limit_is_over() {
 }
 
 #[test]
-fn a_wait_expires_one_millisecond_after_its_limit_and_not_at_all_if_it_has_none() {
+fn a_wait_expires_one_millisecond_after_its_limit_or_never_without_one() {
     let shell = r#"test -e "$HOME/waited" || { echo > "$HOME/waited"; exec sh "$HOME/wait"; }"#;
     for (expires, millis) in [(Some("1m30s250ms"), Some(90_250)), (None, None)] {
         let sandbox = started(shell);
@@ -394,7 +394,7 @@ fn a_wait_expires_one_millisecond_after_its_limit_and_not_at_all_if_it_has_none(
 }
 
 #[test]
-fn a_time_that_makes_no_sense_is_refused_where_it_is_read() {
+fn an_invalid_timeout_is_refused_when_the_policy_is_read() {
     for (init, why) in [
         ("5", r#"`5` has no unit: write "5s""#),
         ("-5", "`-5`: a duration can't be negative"),

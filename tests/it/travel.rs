@@ -119,7 +119,7 @@ fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, i64)> {
 }
 
 #[test]
-fn an_agent_arrives_byte_for_byte() {
+fn export_and_import_keep_every_byte_of_an_agent() {
     let here = estate();
     let before = contents(&here);
     let bytes = export(&here, &["ada"]);
@@ -141,7 +141,7 @@ fn an_agent_arrives_byte_for_byte() {
 }
 
 #[test]
-fn a_backlog_of_thousands_arrives_whole() {
+fn export_and_import_keep_a_backlog_of_thousands() {
     let here = started("true");
     let lines: String = (0..1500).map(|number| format!("{{\"text\": \"m{number}\"}}\n")).collect();
     here.cmd(["enqueue", "ada", "--batch", "-q"]).stdin(lines).output();
@@ -156,7 +156,7 @@ fn a_backlog_of_thousands_arrives_whole() {
 }
 
 #[test]
-fn several_agents_go_in_one_stream() {
+fn one_stream_can_contain_several_agents() {
     let here = started("true");
     add(&here, "bob", "true");
     add(&here, "eve", "true");
@@ -173,7 +173,7 @@ fn several_agents_go_in_one_stream() {
 }
 
 #[test]
-fn under_another_name_only_the_name_changes() {
+fn import_as_changes_only_the_name_of_an_agent() {
     let here = estate();
     let bytes = export(&here, &["ada"]);
     let there = later_elsewhere();
@@ -196,7 +196,7 @@ fn under_another_name_only_the_name_changes() {
 }
 
 #[test]
-fn what_is_this_machines_own_stays() {
+fn an_export_contains_no_machine_local_files() {
     let here = estate();
     let dir = here.agent("ada");
     fs::write(dir.join("inbox/.new-x"), "being made").unwrap();
@@ -209,7 +209,7 @@ fn what_is_this_machines_own_stays() {
 }
 
 #[test]
-fn a_link_among_records_is_damage_and_elsewhere_left_out() {
+fn export_refuses_links_among_records_and_omits_other_links() {
     let here = estate();
     let dir = here.agent("ada");
     symlink("/etc/passwd", dir.join("hooks/on-suspend")).unwrap();
@@ -231,7 +231,7 @@ fn a_link_among_records_is_damage_and_elsewhere_left_out() {
 
 /// Names many absent agents in an export: `import` checks each before it creates a directory.
 #[test]
-fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
+fn an_import_that_names_many_absent_agents_makes_few_directories() {
     needs!("strace");
     let here = estate();
     let bytes = export(&here, &["ada"]);
@@ -258,7 +258,7 @@ fn a_stream_that_names_many_agents_and_brings_none_makes_no_directories() {
 }
 
 #[test]
-fn a_stream_that_is_not_as_it_was_written_brings_nothing() {
+fn a_damaged_stream_imports_nothing() {
     let here = estate();
     let bytes = export(&here, &["ada"]);
     let there = elsewhere();
@@ -283,7 +283,7 @@ fn a_stream_that_is_not_as_it_was_written_brings_nothing() {
 }
 
 #[test]
-fn records_are_looked_at_before_they_appear() {
+fn import_checks_all_records_before_the_agent_appears() {
     let here = estate();
     let state = here.agent("ada").join("state.json");
     let whole = fs::read_to_string(&state).unwrap();
@@ -320,7 +320,7 @@ fn records_are_looked_at_before_they_appear() {
 }
 
 #[test]
-fn the_stream_goes_to_a_program_or_a_file() {
+fn export_writes_its_stream_to_a_pipe_or_a_file() {
     let here = started("true");
     here.cmd(["export", "ada", "--json"]).fails(2, "usage");
     let said = here.json(["export", "ada", "-o", "x.tar"]);
@@ -343,7 +343,7 @@ fn the_stream_goes_to_a_program_or_a_file() {
 }
 
 #[test]
-fn a_slow_reader_keeps_nobody_waiting() {
+fn a_slow_reader_of_an_export_blocks_no_other_command() {
     let here = started("true").with_real_clock();
     fs::create_dir_all(here.agent("ada").join("quarantine")).unwrap();
     fs::write(here.agent("ada").join("quarantine/large"), vec![1; 3 << 20]).unwrap();
@@ -365,7 +365,7 @@ fn a_slow_reader_keeps_nobody_waiting() {
 }
 
 #[test]
-fn an_agent_that_was_moved_is_ticked_in_one_place() {
+fn a_moved_agent_runs_only_in_its_new_state_directory() {
     let here = estate();
     add(&here, "bob", "true");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
@@ -487,7 +487,7 @@ pub fn turn_may_only_touch_child(command: impl Fn(&str) -> String) -> Sandbox {
 }
 
 #[test]
-fn nobody_moves_what_is_at_work() {
+fn a_move_is_refused_during_a_turn_or_task() {
     let words = ["export", "ada", "--move", "b", "-o", "x.tar", "--json"];
     let here = refused_during_turn_and_task(&words);
     assert!(!here.project().join("x.tar").exists());
@@ -496,7 +496,7 @@ fn nobody_moves_what_is_at_work() {
 
 /// Copies an agent during a turn and a task: commands for the copy must end no original process.
 #[test]
-fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
+fn commands_for_a_copy_end_no_turn_or_task_of_the_original() {
     const TURN: &str = "echo x >> \"$HOME/begun\"; while [ -e \"$HOME/on\" ]; do sleep 0.02; done; echo x >> \"$HOME/ended\"";
     let here = started(TURN).with_real_clock();
     fs::write(here.home().join("on"), "").unwrap();
@@ -540,7 +540,7 @@ fn a_copy_of_what_is_at_work_leaves_the_original_alone() {
 }
 
 #[test]
-fn nobody_moves_a_child_that_is_waited_for() {
+fn a_move_of_a_child_with_an_open_delegation_is_refused() {
     let here = started("true");
     here.run(["task", "start", "-a", "ada", "--delegate", "kid", "hello"]);
     let words = ["export", "kid", "--move", "b", "-o", "x.tar", "--json"];
@@ -649,7 +649,7 @@ fn producers_lose_nothing_to_a_move() {
 }
 
 #[test]
-fn a_producer_that_is_held_around_its_arrival_learns_what_became_of_it() {
+fn enqueue_succeeds_during_a_move_only_if_its_message_was_admitted() {
     needs!("strace");
     let template = started("true");
     let [before, arrival] = around_the_arrival(&template);
@@ -693,7 +693,7 @@ fn a_tick_of_all_leaves_out_an_agent_that_is_moved_after_it_was_listed() {
 }
 
 #[test]
-fn what_comes_late_is_told_and_comes_along_when_the_agent_is_back() {
+fn a_late_file_for_a_moved_agent_is_processed_after_its_return() {
     let here = started("true");
     say(&here, "in time");
     let bytes = export(&here, &["ada", "--move", "host-b"]);
@@ -859,7 +859,7 @@ fn an_import_can_be_killed_at_every_call() {
 }
 
 #[test]
-fn an_agent_that_comes_back_can_be_killed_at_every_call() {
+fn the_import_of_a_returning_agent_can_be_killed_at_every_call() {
     needs!("strace");
     let here = started("true");
     say(&here, "one");
@@ -879,7 +879,7 @@ fn an_agent_that_comes_back_can_be_killed_at_every_call() {
 }
 
 #[test]
-fn an_import_that_finds_the_disk_full_leaves_nothing() {
+fn an_import_on_a_full_disk_leaves_no_agent_or_a_complete_one() {
     needs!("strace");
     let here = started("true");
     say(&here, "one");

@@ -63,7 +63,7 @@ fn in_inbox(sandbox: &Sandbox) -> usize {
 }
 
 #[test]
-fn what_comes_through_a_trigger_is_a_signal_that_names_it() {
+fn a_delivery_is_an_integration_signal_with_the_id_of_its_trigger() {
     let sandbox = started("true");
     let id = make(&sandbox, &["--source", "webhook:ci", "--resource", "github:org/repo#12"]);
     let answer = delivered(&sandbox, &id, &["--body-json", "{\"state\":\"red\"}"]);
@@ -106,7 +106,7 @@ fn the_trigger_that_comes_with_an_agent_takes_deliveries() {
 
 /// Gives a trigger a blank resource, which readers of the record would refuse: the command fails.
 #[test]
-fn a_trigger_about_a_blank_resource_is_not_made() {
+fn a_trigger_with_a_blank_resource_is_refused() {
     let sandbox = started("true");
     for resource in ["", " ", "\n"] {
         let ran = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--resource", resource]).output();
@@ -144,7 +144,7 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
 }
 
 #[test]
-fn a_wrong_secret_a_revoked_trigger_and_an_unknown_one_are_told_alike() {
+fn wrong_secrets_and_revoked_or_unknown_triggers_get_the_same_error() {
     let sandbox = started("true");
     let id = make(&sandbox, &[]);
     let revoked = make(&sandbox, &[]);
@@ -198,7 +198,7 @@ fn the_secret_comes_from_a_file_or_stdin() {
 }
 
 #[test]
-fn a_hint_wakes_and_says_what_its_trigger_is_about() {
+fn a_delivered_hint_has_the_resource_of_its_trigger_and_runs_a_turn() {
     let sandbox = started("true");
     let id = make(&sandbox, &["--mode", "wake_hint", "--resource", "disk"]);
     sandbox.run(["wait", "-a", "ada", "--on", "external", "--resource", "disk", "--reason", "space"]);
@@ -242,7 +242,7 @@ fn a_delivery_with_a_key_arrives_once() {
 }
 
 #[test]
-fn counts_are_of_what_was_taken_up_and_of_what_waits() {
+fn the_delivery_count_includes_claimed_and_queued_messages() {
     let sandbox = started("true");
     let id = make(&sandbox, &[]);
     assert_count(&sandbox, &id, 0);
@@ -265,7 +265,7 @@ fn counts_are_of_what_was_taken_up_and_of_what_waits() {
 }
 
 #[test]
-fn a_message_that_fails_and_is_brought_back_is_one_delivery() {
+fn a_failed_and_requeued_message_counts_as_one_delivery() {
     let sandbox = started_with("exit 1", "[recovery]\nmax_attempts = 1\n");
     let id = make(&sandbox, &[]);
     let message = delivered_message(&sandbox, &id, "one");
@@ -278,7 +278,7 @@ fn a_message_that_fails_and_is_brought_back_is_one_delivery() {
 }
 
 #[test]
-fn a_message_that_is_put_off_dropped_and_brought_back_is_one_delivery() {
+fn a_deferred_dropped_and_requeued_message_counts_as_one_delivery() {
     let sandbox = started("exit 75");
     let id = make(&sandbox, &[]);
     let message = delivered_message(&sandbox, &id, "one");
@@ -291,7 +291,7 @@ fn a_message_that_is_put_off_dropped_and_brought_back_is_one_delivery() {
 }
 
 #[test]
-fn a_message_that_was_stopped_or_dropped_and_is_brought_back_is_one_delivery() {
+fn a_stopped_or_dropped_and_requeued_message_is_one_delivery() {
     let sandbox = started("echo up > \"$HOME/up\"; sleep 100");
     let id = make(&sandbox, &[]);
     let up = sandbox.home().join("up");
@@ -313,7 +313,7 @@ fn a_message_that_was_stopped_or_dropped_and_is_brought_back_is_one_delivery() {
 }
 
 #[test]
-fn a_wait_ends_by_its_trigger_and_a_trigger_by_its_wait() {
+fn a_delivery_ends_its_wait_and_the_wait_revokes_its_own_trigger() {
     let sandbox = started("true");
     let by_default =
         sandbox.json_lines(["trigger", "list", "-a", "ada"])[0]["id"].as_str().unwrap().to_owned();
@@ -360,7 +360,7 @@ fn a_wait_ends_by_its_trigger_and_a_trigger_by_its_wait() {
 }
 
 #[test]
-fn whatever_ends_a_wait_revokes_its_trigger() {
+fn every_end_of_a_wait_revokes_the_trigger_of_the_wait() {
     let sandbox = started("true");
     let item = sandbox.run(["work", "add", "objective", "-a", "ada", "--pick"]).trim_end().to_owned();
     let wait = |more: &[&str]| {
@@ -392,7 +392,7 @@ fn whatever_ends_a_wait_revokes_its_trigger() {
 }
 
 #[test]
-fn a_plain_external_wait_ends_by_what_comes_through_the_trigger_of_the_agent() {
+fn a_plain_external_wait_ends_with_a_delivery_to_the_agents_trigger() {
     let sandbox = Sandbox::new();
     let made = sandbox.json(["create", "ada", "--", "true"]);
     sandbox.run(["start", "ada"]);
@@ -406,7 +406,7 @@ fn a_plain_external_wait_ends_by_what_comes_through_the_trigger_of_the_agent() {
 }
 
 #[test]
-fn a_wait_whose_trigger_is_revoked_says_what_it_has_left() {
+fn a_wait_whose_trigger_is_revoked_has_an_advisory() {
     let sandbox = started("true");
     let id = make(&sandbox, &[]);
     sandbox.run(words(&format!("wait -a ada --on external --reason r --recheck 1h --trigger {id}")));
@@ -425,7 +425,7 @@ fn a_wait_whose_trigger_is_revoked_says_what_it_has_left() {
 }
 
 #[test]
-fn rotation_takes_the_old_secret_and_the_count_stays() {
+fn rotate_invalidates_the_old_secret_and_keeps_the_count() {
     let sandbox = started("true");
     let id = make(&sandbox, &[]);
     delivered(&sandbox, &id, &["one"]);
@@ -441,7 +441,7 @@ fn rotation_takes_the_old_secret_and_the_count_stays() {
 }
 
 #[test]
-fn the_key_of_signatures_is_the_owners_alone_and_never_in_git() {
+fn the_signature_key_is_private_and_never_in_git() {
     let sandbox = started("true");
     make_repository(&sandbox);
     // Even if `.gitignore` excludes nothing, the keys for signatures must stay out of git.
@@ -494,7 +494,7 @@ fn in_turn(sandbox: &Sandbox, commands: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_turn_makes_a_trigger_for_its_own_wait_and_no_other() {
+fn a_turn_may_create_triggers_only_for_its_own_waits() {
     needs!("jq");
     let sandbox = started(". \"$HOME/script\"");
     let others = make(&sandbox, &[]);
@@ -525,7 +525,7 @@ fn a_turn_makes_a_trigger_for_its_own_wait_and_no_other() {
 }
 
 #[test]
-fn what_a_turn_delivers_is_one_hop_further() {
+fn a_delivery_of_a_turn_adds_one_hop() {
     let own = own_name();
     let sandbox = Sandbox::new();
     let made = sandbox.json([
@@ -545,7 +545,7 @@ fn what_a_turn_delivers_is_one_hop_further() {
 }
 
 #[test]
-fn an_outcome_waits_by_a_trigger() {
+fn an_outcome_can_wait_for_a_trigger() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "cat \"$HOME/outcome\" > \"$DORMOUSE_OUTCOME\""]);
     sandbox.run(["start", "ada"]);
@@ -565,7 +565,7 @@ fn an_outcome_waits_by_a_trigger() {
 }
 
 #[test]
-fn a_hint_by_hand_stands_for_a_trigger() {
+fn wake_with_trigger_acts_like_a_delivery_to_the_trigger() {
     let sandbox = started("true");
     let id = make(&sandbox, &["--resource", "disk"]);
     sandbox.run(["wait", "-a", "ada", "--on", "external", "--resource", "disk", "--reason", "space"]);
@@ -582,7 +582,7 @@ fn a_hint_by_hand_stands_for_a_trigger() {
 }
 
 #[test]
-fn a_turn_is_told_where_it_is_reached_only_if_something_serves_that() {
+fn a_turn_gets_its_ingress_address_only_if_base_url_is_set() {
     let sandbox = started("cat > \"$HOME/context\"");
     let told = || {
         sandbox.run(["enqueue", "ada", "go"]);

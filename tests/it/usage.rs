@@ -57,7 +57,7 @@ fn turns_are_added_up_by_agent_day_and_model() {
 }
 
 #[test]
-fn since_leaves_out_what_ended_before() {
+fn since_omits_turns_that_ended_earlier() {
     let sandbox = lived();
     let turns = |since: &str| sandbox.json_lines(["usage", "ada", "--since", since])[0]["turns"].clone();
     assert_eq!([turns("1h"), turns("25h"), turns("2026-01-01"), turns("2026-01-04T12:00:00Z")], [1, 2, 4, 1]);
@@ -67,7 +67,7 @@ fn since_leaves_out_what_ended_before() {
 }
 
 #[test]
-fn people_get_a_table_with_what_is_left() {
+fn usage_prints_a_table_with_the_remaining_limits() {
     let sandbox = lived();
     let text = sandbox.run(["usage"]);
     assert!(text.starts_with("turns that ended since "), "{text}");

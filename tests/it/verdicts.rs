@@ -44,7 +44,7 @@ fn the_brief_is_the_answer_of_a_turn_that_another_tick_runs() {
 }
 
 #[test]
-fn what_failed_for_good_ends_with_7_and_says_why() {
+fn enqueue_await_exits_with_7_and_the_reason_of_a_dead_letter() {
     let sandbox = started_with("exit 3", LAST).with_real_clock();
     let cmd = waiting(&sandbox, sandbox.cmd(["enqueue", "ada", "x", "--await"]));
     sandbox.cmd(["tick", "ada"]).output();
@@ -76,7 +76,7 @@ fn a_failure_shows_the_end_of_the_output() {
 }
 
 #[test]
-fn a_message_that_failed_is_tried_again_under_its_key() {
+fn retry_runs_a_failed_message_again_under_its_dedupe_key() {
     let sandbox = started_with("test -e \"$HOME/ok\" && echo fine", LAST).with_real_clock();
     let once = ["enqueue", "ada", "build", "--dedupe-key", "k", "--await"];
     let retry = [&once[..], &["--retry"]].concat();
@@ -101,7 +101,7 @@ fn a_message_that_failed_is_tried_again_under_its_key() {
 }
 
 #[test]
-fn ask_tries_a_failed_message_again_under_its_key() {
+fn ask_with_retry_runs_a_failed_message_again() {
     let sandbox = started_with("test -e \"$HOME/ok\" && echo fine", LAST);
     let ask = ["ask", "ada", "build", "--dedupe-key", "k"];
     sandbox.cmd(ask).exits(7);
@@ -111,7 +111,7 @@ fn ask_tries_a_failed_message_again_under_its_key() {
 }
 
 #[test]
-fn another_text_under_the_same_key_is_said() {
+fn enqueue_warns_of_another_text_under_the_same_dedupe_key() {
     let sandbox = started("echo done");
     let with = |text| ["enqueue", "ada", text, "--dedupe-key", "k"];
     let id = sandbox.run(with("one"));
@@ -128,7 +128,7 @@ fn another_text_under_the_same_key_is_said() {
 }
 
 #[test]
-fn the_time_ends_and_the_message_stays() {
+fn a_timeout_of_enqueue_await_leaves_the_message_queued() {
     let sandbox = started("true").with_real_clock();
     let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "30ms"]).output().printed(8, "");
     assert!(ran.stderr.contains("stays queued; `dormouse await ada --message msg_"), "{ran}");
@@ -139,7 +139,7 @@ fn the_time_ends_and_the_message_stays() {
 }
 
 #[test]
-fn a_repeat_of_what_has_ended_is_answered_at_once_even_by_a_stopped_agent() {
+fn a_duplicate_of_an_ended_message_prints_its_result_at_once() {
     let sandbox = started("echo done once").with_real_clock();
     let line = ["enqueue", "ada", "build 7", "--dedupe-key", "build-7", "--await", "--timeout", "5m"];
     let cmd = waiting(&sandbox, sandbox.cmd(line));
@@ -156,7 +156,7 @@ fn a_repeat_of_what_has_ended_is_answered_at_once_even_by_a_stopped_agent() {
 }
 
 #[test]
-fn what_a_timer_holds_is_waited_for() {
+fn enqueue_await_waits_for_a_delayed_message() {
     let sandbox = started("echo later").with_real_clock();
     let cmd = Beside::start(sandbox.cmd(["enqueue", "ada", "x", "--in", "1ms", "--await"]));
     let has_timer = || (!sandbox.run(["timer", "list", "-a", "ada"]).is_empty()).then_some(());
@@ -174,7 +174,7 @@ fn what_a_timer_holds_is_waited_for() {
 }
 
 #[test]
-fn a_batch_waits_for_all_and_ends_with_the_gravest_verdict() {
+fn a_batch_waits_for_all_messages_and_exits_with_the_worst_result() {
     let turn = r#"case "$(cat)" in *'"text": "bad"'*) exit 3 ;; *'"text": "one"'*) echo first ;; *) echo last ;; esac"#;
     let sandbox = started_with(turn, LAST).with_real_clock();
     let lines = "{\"text\":\"one\"}\n{\"text\":\"bad\"}\n{\"text\":\"two\"}\n";
@@ -193,7 +193,7 @@ fn a_batch_waits_for_all_and_ends_with_the_gravest_verdict() {
 }
 
 #[test]
-fn a_closed_gate_is_said_before_anything_is_said_to_it_and_ends_the_wait() {
+fn a_stop_ends_enqueue_await_and_a_stopped_agent_is_refused() {
     let sandbox = started("true").with_real_clock();
     let cmd = waiting(&sandbox, sandbox.cmd(["enqueue", "ada", "x", "--await"]));
     sandbox.run(["stop", "ada"]);
@@ -204,7 +204,7 @@ fn a_closed_gate_is_said_before_anything_is_said_to_it_and_ends_the_wait() {
 }
 
 #[test]
-fn nobody_waits_for_himself() {
+fn a_turn_can_not_await_a_message_to_its_own_agent() {
     let sandbox = started("true");
     let own = format!("{} enqueue ada hello --await 2>\"$HOME/said\"; echo $? >> \"$HOME/said\"", own_name());
     add(&sandbox, "bob", &own.replace("ada", "bob"));
@@ -216,7 +216,7 @@ fn nobody_waits_for_himself() {
 }
 
 #[test]
-fn a_signal_ends_the_wait_and_says_where_the_message_is() {
+fn a_signal_ends_enqueue_await_and_reports_that_the_message_stays() {
     let sandbox = started("touch \"$HOME/begun\"; echo done").with_real_clock();
     let cmd = waiting(&sandbox, sandbox.cmd(["enqueue", "ada", "x", "--await"]));
     // The command checks the message once more before it waits, so the signal must come after that

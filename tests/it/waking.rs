@@ -25,7 +25,7 @@ fn trigger(sandbox: &Sandbox, mode: &str) -> String {
 }
 
 #[test]
-fn nobody_but_the_operator_answers_a_question_to_the_operator() {
+fn only_the_operator_can_answer_a_question_to_the_operator() {
     let sandbox = started("true");
     let question = wait(&sandbox, "operator", &["--whole-agent"]);
     for flags in [&["--origin", "webhook:ci"][..], &["--origin", "channel:irc"], &["--origin", "callback:x"]]
@@ -54,7 +54,7 @@ fn nobody_but_the_operator_answers_a_question_to_the_operator() {
 }
 
 #[test]
-fn input_that_is_no_operators_leaves_an_item_that_needs_input_waiting() {
+fn only_operator_input_ends_the_wait_of_an_item_that_needs_input() {
     let sandbox = started("true");
     let item = sandbox.run(["work", "add", "x", "-a", "ada", "--pick", "--plan-status", "needs_input"]);
     let item = item.trim();
@@ -68,7 +68,7 @@ fn input_that_is_no_operators_leaves_an_item_that_needs_input_waiting() {
 }
 
 #[test]
-fn a_childs_operator_is_its_parent() {
+fn a_parent_can_answer_a_question_of_its_child() {
     let sandbox = started("sh ./answer.sh");
     sandbox.run(["create", "kid", "--parent", "ada", "--", "true"]);
     sandbox.run(["start", "kid"]);
@@ -86,7 +86,7 @@ fn a_childs_operator_is_its_parent() {
 }
 
 #[test]
-fn a_hint_that_runs_no_turn_says_so_and_its_reason_reaches_the_next_one() {
+fn wake_warns_if_no_turn_runs_and_the_next_turn_gets_the_reason() {
     let sandbox = started(NOTING);
     let id = trigger(&sandbox, "wake_hint");
     let without_turn: [&[&str]; 5] = [
@@ -122,7 +122,7 @@ fn a_hint_that_runs_no_turn_says_so_and_its_reason_reaches_the_next_one() {
 }
 
 #[test]
-fn what_an_outside_system_sends_with_a_hint_is_evidence_that_no_turn_sees() {
+fn the_text_of_a_delivered_hint_is_recorded_but_reaches_no_turn() {
     let sandbox = started(NOTING);
     let id = trigger(&sandbox, "wake_hint");
     edit_policy(&sandbox, "ada", |text| text.replace("stdin = \"context\"", "stdin = \"prompt\""));
@@ -152,7 +152,7 @@ fn a_hint_from_one_source_of_a_kind_ends_a_wait_for_that_kind() {
 }
 
 #[test]
-fn an_event_that_names_nothing_leaves_a_wait_that_names_something() {
+fn an_event_without_a_resource_does_not_end_a_wait_with_a_resource() {
     let sandbox = started("true");
     let waiting = wait(&sandbox, "external", &["--resource", "pr:1", "--recheck", "1h", "--expires", "2d"]);
     sandbox.run(["enqueue", "ada", "unrelated", "--origin", "webhook:ci"]);
@@ -161,7 +161,7 @@ fn an_event_that_names_nothing_leaves_a_wait_that_names_something() {
 }
 
 #[test]
-fn a_recheck_at_one_moment_comes_once_and_is_no_fallback_then() {
+fn a_recheck_at_a_fixed_time_runs_once_and_is_then_no_fallback() {
     let sandbox = started("true");
     let id = wait(&sandbox, "external", &["--resource", "pr:1", "--recheck-at", "2026-01-02T04:00:00Z"]);
     assert!(advisories(&sandbox).is_empty(), "{:?}", advisories(&sandbox));
@@ -176,7 +176,7 @@ fn a_recheck_at_one_moment_comes_once_and_is_no_fallback_then() {
 }
 
 #[test]
-fn ended_waits_are_listed_and_shown_with_how_they_ended() {
+fn ended_waits_are_listed_and_shown_with_their_cause() {
     let sandbox = started("true");
     let resolved = wait(&sandbox, "external", &["--resource", "pr:1"]);
     let hint = sandbox.run(["enqueue", "ada", "merged", "--origin", "webhook:gh", "--resource", "pr:1"]);
@@ -214,7 +214,7 @@ fn ended_waits_are_listed_and_shown_with_how_they_ended() {
 }
 
 #[test]
-fn a_wait_says_what_runs_for_each_of_its_wake_sources() {
+fn a_wait_shows_the_effect_of_each_of_its_wake_sources() {
     let sandbox = started("true");
     let item = sandbox.run(["work", "add", "x", "-a", "ada", "--pick"]);
     let id = wait(&sandbox, "external", &["--resource", "pr:1", "--source", "webhook", "--recheck", "1h"]);

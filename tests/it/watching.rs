@@ -51,7 +51,7 @@ fn with_dead_letter() -> Sandbox {
 }
 
 #[test]
-fn the_fleet_is_shown_with_what_needs_attention_first_and_follows_what_happens() {
+fn watch_lists_agents_with_attention_first_and_follows_changes() {
     let sandbox = started("true").with_real_clock();
     add(&sandbox, "bob", "exit 1");
     extend_policy(&sandbox, "bob", FAILS);
@@ -95,7 +95,7 @@ fn the_fleet_is_shown_with_what_needs_attention_first_and_follows_what_happens()
 }
 
 #[test]
-fn one_agent_is_shown_with_what_it_has_open_and_what_its_turn_writes() {
+fn the_detail_view_shows_open_records_and_the_output_of_the_turn() {
     let turn =
         "printf 'it has begun\\n  and is half w'; while [ ! -e go ]; do sleep 0.02; done; echo ay done";
     let sandbox = started(turn).with_real_clock();
@@ -134,7 +134,7 @@ fn one_agent_is_shown_with_what_it_has_open_and_what_its_turn_writes() {
 }
 
 #[test]
-fn keys_run_the_commands_and_ask_first_where_something_is_taken_away() {
+fn keys_run_commands_and_ask_before_stop_preempt_and_requeue() {
     let sandbox = with_dead_letter();
     let mut terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("1 to look at");
@@ -170,7 +170,7 @@ fn keys_run_the_commands_and_ask_first_where_something_is_taken_away() {
 }
 
 #[test]
-fn screens_of_any_size_show_what_they_have_room_for() {
+fn watch_adapts_to_any_screen_size() {
     let sandbox = with_dead_letter();
     for number in 1..30 {
         sandbox.run(["create", &format!("agent-{number}"), "--shell", "true"]);
@@ -205,7 +205,7 @@ fn screens_of_any_size_show_what_they_have_room_for() {
 }
 
 #[test]
-fn from_near_there_are_its_timers_and_a_way_to_the_agents_beside_it() {
+fn the_detail_view_shows_timers_and_switches_to_other_agents() {
     let sandbox = started("true").with_real_clock();
     add(&sandbox, "bob", "true");
     add(&sandbox, "eve", "true");
@@ -241,7 +241,7 @@ fn from_near_there_are_its_timers_and_a_way_to_the_agents_beside_it() {
 /// A change of the size and a key arrive in different ways, a signal and the input. Neither may be
 /// lost.
 #[test]
-fn a_key_that_is_pressed_while_the_size_changes_is_heard() {
+fn a_key_that_is_pressed_during_a_resize_is_not_lost() {
     let sandbox = started("true").with_real_clock();
     let mut terminal = Terminal::watch(&sandbox, &[]);
     // An escape and a letter that are read at once mean Alt and the letter, so the test waits for a
@@ -261,7 +261,7 @@ fn a_key_that_is_pressed_while_the_size_changes_is_heard() {
 }
 
 #[test]
-fn the_terminal_is_put_back_however_it_ends() {
+fn watch_restores_the_terminal_at_every_end() {
     let sandbox = started("true").with_real_clock();
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let terminal = Terminal::watch(&sandbox, &[]);
@@ -285,7 +285,7 @@ fn the_terminal_is_put_back_however_it_ends() {
 /// A process namespace without the session leader, as in a container with a terminal from outside,
 /// has no numbers for the session and the process group.
 #[test]
-fn in_a_container_without_a_session_of_its_own_nothing_stops_it() {
+fn ctrl_z_does_not_stop_watch_in_a_container_without_a_session() {
     let sandbox = started("true").with_real_clock();
     let apart = ["--pid", "--fork", "--mount-proc"];
     let tried = apart.iter().chain(&["true"]).map(Into::into).collect();
@@ -301,7 +301,7 @@ fn in_a_container_without_a_session_of_its_own_nothing_stops_it() {
 }
 
 #[test]
-fn a_shell_stops_it_and_continues_it() {
+fn a_shell_can_stop_and_continue_watch() {
     let sandbox = started("true").with_real_clock();
     let script = "\"$0\" watch; echo it has stopped; read line; fg; echo it has ended; read line";
     let mut terminal = Terminal::of_program(&sandbox, "bash", &["-m", "-c", script], &[], 80, 24);
@@ -322,7 +322,7 @@ fn a_shell_stops_it_and_continues_it() {
 }
 
 #[test]
-fn without_a_screen_it_says_what_to_use_instead() {
+fn watch_without_a_terminal_names_other_commands() {
     let sandbox = started("true").with_real_clock();
     let ran = sandbox.cmd(["watch"]).exits(2);
     for said in ["needs a terminal", "`dormouse list`", "--json", "`dormouse logs -f`"] {
@@ -344,7 +344,7 @@ fn without_a_screen_it_says_what_to_use_instead() {
 }
 
 #[test]
-fn without_colour_there_is_none_and_text_from_outside_steers_nothing() {
+fn watch_obeys_color_settings_and_escapes_text_from_outside() {
     let sandbox = with_dead_letter();
     let tower = format!("a{}b", "\u{301}".repeat(500));
     let hostile =
@@ -374,7 +374,7 @@ fn without_colour_there_is_none_and_text_from_outside_steers_nothing() {
 }
 
 #[test]
-fn at_rest_it_wakes_only_where_an_age_changes() {
+fn an_idle_watch_wakes_only_when_an_age_changes() {
     let sandbox = started("true").with_real_clock();
     sandbox.run(["timer", "add", "-a", "ada", "--in", "1h", "x"]);
     let mut terminal = Terminal::watch(&sandbox, &[]);
@@ -395,7 +395,7 @@ fn at_rest_it_wakes_only_where_an_age_changes() {
 }
 
 #[test]
-fn a_thousand_agents_are_read_and_each_change_is_seen() {
+fn watch_reads_a_thousand_agents_and_shows_each_change() {
     let sandbox = started("true").with_real_clock();
     for number in 0..1000 {
         let name = format!("agent-{number}");
@@ -415,7 +415,7 @@ fn a_thousand_agents_are_read_and_each_change_is_seen() {
 }
 
 #[test]
-fn a_state_directory_that_goes_is_said_and_followed_again_when_it_is_back() {
+fn watch_reports_a_missing_state_directory_and_shows_its_return() {
     let sandbox = started("true").with_real_clock();
     let terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("ada");
@@ -430,7 +430,7 @@ fn a_state_directory_that_goes_is_said_and_followed_again_when_it_is_back() {
 }
 
 #[test]
-fn without_watches_it_says_so_and_looks_now_and_then() {
+fn watch_without_inotify_warns_and_polls() {
     needs!("strace");
     let sandbox = started("true").with_real_clock();
     let own = sandbox.dormouse();

@@ -41,7 +41,7 @@ fn is_whole(path: &Path, words: &[&str]) -> bool {
 }
 
 #[test]
-fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
+fn a_killed_command_leaves_a_whole_output_file_or_the_former_or_none() {
     needs!("strace");
     let nothing = sandbox();
     let former = nothing.copy();
@@ -70,7 +70,7 @@ fn killed_anywhere_it_is_there_or_not_and_the_next_time_nothing_is_beside_it() {
 }
 
 #[test]
-fn where_no_file_can_be_without_a_name_it_has_one_beside_its_place() {
+fn an_output_file_is_written_without_support_for_o_tmpfile() {
     needs!("strace");
     let template = sandbox();
     for words in COMMANDS {
@@ -85,7 +85,7 @@ fn where_no_file_can_be_without_a_name_it_has_one_beside_its_place() {
 }
 
 #[test]
-fn what_a_living_command_writes_is_left_to_it() {
+fn a_command_does_not_replace_the_temporary_file_of_another() {
     let sandbox = sandbox();
     fs::write(out(&sandbox).join("it"), "former").unwrap();
     let beside = out(&sandbox).join("it.new-dormouse");
@@ -103,7 +103,7 @@ fn what_a_living_command_writes_is_left_to_it() {
 }
 
 #[test]
-fn a_pipe_is_written_to_and_stays() {
+fn output_to_a_pipe_does_not_replace_the_pipe() {
     let sandbox = sandbox();
     let pipe = out(&sandbox).join("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

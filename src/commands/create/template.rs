@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_template_that_can_be_named_is_there() {
+    fn the_command_line_lists_exactly_the_templates() {
         let names: Vec<&str> = ALL.iter().map(|template| template.name).collect();
         assert_eq!(names, crate::cli::TEMPLATES);
     }

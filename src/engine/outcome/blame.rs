@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_part_that_is_wrong_is_found_wherever_it_stands() {
+    fn find_reports_the_path_and_position_of_the_invalid_part() {
         for (text, expected) in [
             (r#"[1]"#, "1:1 $: invalid type: sequence, expected struct Outcome"),
             (r#""x""#, "1:1 $: invalid type: string \"x\", expected struct Outcome"),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_action_is_told_which_there_are() {
+    fn the_error_for_an_unknown_action_lists_the_known_actions() {
         let said = blamed("{\"actions\": [\n {\"text\": \"x\", \"do\": \"enque\"}]}");
         assert!(
             said.starts_with("2:22 $.actions[0].do: unknown variant `enque`, expected one of `work.add`"),

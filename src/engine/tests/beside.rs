@@ -49,7 +49,7 @@ fn revision(records: &dyn AgentRecords) -> u64 {
 }
 
 #[test]
-fn damage_names_the_record() {
+fn the_error_for_a_damaged_record_names_the_record() {
     let dir = tempfile::tempdir().expect("a directory");
     let (memory, store) = stores(dir.path());
     let play = Play::new(&store).expect("made");
@@ -71,7 +71,7 @@ fn damage_names_the_record() {
 }
 
 #[test]
-fn a_message_that_cannot_be_read_is_passed_over() {
+fn steps_skip_and_count_an_unreadable_message() {
     let _alone = alone();
     let dir = tempfile::tempdir().expect("a directory");
     let (memory, store) = stores(dir.path());
@@ -122,7 +122,7 @@ fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
 }
 
 #[test]
-fn a_turn_that_is_cut_off_ends_unless_it_is_to_finish() {
+fn on_disconnect_determines_whether_a_disconnected_turn_ends() {
     let _alone = alone();
     for (word, seconds, ends) in [("end", 30, true), ("finish", 1, false)] {
         let dir = tempfile::tempdir().expect("a directory");
@@ -146,7 +146,7 @@ fn a_turn_that_is_cut_off_ends_unless_it_is_to_finish() {
 }
 
 #[test]
-fn a_lease_that_is_handed_on_is_not_given_back() {
+fn a_lease_shared_with_a_supervisor_is_not_released() {
     let dir = tempfile::tempdir().expect("a directory");
     let (memory, store) = stores(dir.path());
     let play = Play::new(&store).expect("made");
@@ -165,7 +165,7 @@ fn a_lease_that_is_handed_on_is_not_given_back() {
 }
 
 #[test]
-fn what_is_about_files_is_refused_with_the_reason() {
+fn file_operations_are_refused_for_records_in_memory() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (_, store) = stores(one.path());
     let error = store.local().files_only("anything").expect_err("there are none");
@@ -177,7 +177,7 @@ fn what_is_about_files_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_supervisor_ends_what_another_machine_has_stopped() {
+fn a_supervisor_ends_a_task_that_another_machine_cancelled() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_, store) = stores(dir.path());
     let play = Play::new(&store).expect("made");
@@ -210,7 +210,7 @@ fn a_supervisor_ends_what_another_machine_has_stopped() {
 }
 
 #[test]
-fn who_waits_is_told_of_changes_and_not_of_what_arrives() {
+fn a_watch_is_notified_of_changes_but_not_of_arrivals() {
     let dir = tempfile::tempdir().expect("a directory");
     let (memory, store) = stores(dir.path());
     let mut play = Play::new(&store).expect("made");
@@ -261,7 +261,7 @@ fn interactive(play: &Play<'_>) -> TaskId {
 }
 
 #[test]
-fn a_task_hears_what_is_said_on_another_machine() {
+fn a_task_receives_input_sent_on_another_machine() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_, store) = stores(dir.path());
     let play = Play::new(&store).expect("made");

@@ -387,14 +387,14 @@ pub fn made(dir: &Path) -> Anchor {
 }
 
 #[test]
-fn steps_come_to_the_same_on_both_stores() {
+fn steps_give_equal_results_on_both_stores() {
     let _alone = alone();
     steps_come_to_the_same(Rc::new(Memory::default()));
 }
 
 #[cfg(feature = "postgres")]
 #[test]
-fn steps_come_to_the_same_in_a_database() {
+fn steps_give_equal_results_in_a_database() {
     needs!("postgresql");
     let _alone = alone();
     let fresh = crate::store::postgres::tests::Fresh::made();

@@ -278,7 +278,7 @@ proptest! {
 }
 
 #[test]
-fn who_rests_is_not_due() {
+fn a_resting_agent_is_not_due() {
     let _alone = alone();
     let home = tempfile::tempdir().expect("a directory");
     let store = Store::with(made(home.path()), opener(), Rc::new(Memory::default())).expect("open");
@@ -300,7 +300,7 @@ proptest! {
     #![proptest_config(lives())]
 
     #[test]
-    fn whoever_has_something_to_do_is_due(acts in proptest::collection::vec(act(), 1..30)) {
+    fn an_agent_with_a_pending_step_is_due(acts in proptest::collection::vec(act(), 1..30)) {
         let _alone = alone();
         is_due_in_time(&acts, Rc::new(Memory::default()))?;
     }
@@ -311,7 +311,7 @@ proptest! {
     #![proptest_config(lives())]
 
     #[test]
-    fn whoever_has_something_to_do_is_due_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
+    fn an_agent_with_a_pending_step_is_due_in_a_database(acts in proptest::collection::vec(act(), 1..30)) {
         needs!("postgresql"; Ok(()));
         let _alone = alone();
         is_due_in_time(&acts, Rc::new(crate::store::postgres::tests::Fresh::made().open()))?;
@@ -348,7 +348,7 @@ fn is_due_in_time(acts: &[Act], elsewhere: Rc<dyn RemoteBackend>) -> Result<(), 
 
 /// Two requeues at the same time write equal lines into the archive.
 #[test]
-fn a_dead_letter_requeued_twice_in_one_moment() {
+fn both_stores_agree_on_a_dead_letter_requeued_twice() {
     use Act::{Pass, Requeue, Say, Step};
     let _alone = alone();
     are_the_same(&[Say("fail"), Step, Pass(1), Step, Step, Requeue, Requeue], Rc::new(Memory::default()))

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_comes_first_and_then_names_as_people_count() {
+    fn broken_agents_are_first_and_names_are_in_natural_order() {
         let mut fleet = Fleet::default();
         assert_eq!(fleet.list(names(&["a10", "a2", "b"])).len(), 3);
         assert_eq!(shown(&fleet), ["a2", "a10", "b"]);

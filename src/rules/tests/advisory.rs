@@ -177,7 +177,7 @@ fn a_message_past_its_third_attempt_is_worth_a_warning() {
 }
 
 #[test]
-fn something_that_has_been_due_for_too_long_means_that_nobody_ticks() {
+fn input_work_or_a_timer_overdue_for_too_long_is_worth_a_warning() {
     type Change = fn(&mut Records);
     // Each of these has been due for one second.
     let due: [(&str, Change); 4] = [

@@ -25,7 +25,7 @@ fn identity(word: &str, parent: Option<&str>, visibility: Visibility) -> Identit
 }
 
 #[test]
-fn a_turn_reaches_its_own_children_alone_unless_its_policy_says_all() {
+fn a_turn_reaches_only_its_children_unless_its_policy_allows_all() {
     let kid = identity("kid", Some("boss"), Visibility::Private);
     let grandkid = identity("grandkid", Some("kid"), Visibility::Private);
     let ada = identity("ada", None, Visibility::Public);
@@ -39,7 +39,7 @@ fn a_turn_reaches_its_own_children_alone_unless_its_policy_says_all() {
 }
 
 #[test]
-fn an_agent_may_start_only_agents_that_it_or_they_themselves_have_stopped() {
+fn an_agent_starts_only_agents_that_were_stopped_by_either_of_the_two() {
     let (boss, cleo) = (agent(&name("boss")), agent(&name("cleo")));
     let itself = agent(&state(Status::Stopped, ExecutionState::Runnable).agent);
     let rows: [(Option<&Origin>, &Origin, bool); 8] = [

@@ -125,7 +125,7 @@ fn in_every_state_a_time_in_the_far_future_delays_the_agent_for_its_policy_span_
 }
 
 #[test]
-fn a_time_that_was_written_with_the_state_keeps_its_distance_from_it() {
+fn a_corrected_state_time_keeps_its_distance_to_the_due_time() {
     for (what, span, write) in
         WRONG.iter().filter(|(what, ..)| what.contains("the state and") || what.contains("with the state"))
     {

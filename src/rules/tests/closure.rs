@@ -152,7 +152,7 @@ fn the_closure_is_the_first_row_that_holds_in_all_221184_combinations() {
 }
 
 #[test]
-fn the_evidence_lists_every_fact_in_one_order_whichever_row_decides() {
+fn every_row_lists_all_facts_as_evidence_in_one_order() {
     let expected = "runtime_error turn_in_progress terminal turn_unaccounted current_work \
                     queued_work_runnable waiting_work operator_wait external_wait timer_wait task_wait \
                     system_wait active_tasks active_timers";

@@ -188,7 +188,7 @@ fn row_9_a_task_result_overrides_every_other_wait_and_ends_its_own() {
 }
 
 #[test]
-fn row_10_anything_else_that_ends_nothing_is_liveness_and_matches_nothing() {
+fn row_10_a_trigger_that_matches_no_other_row_is_liveness() {
     let rows = [
         (AwaitingOperatorInput, trigger(TriggerKind::ExternalEvent)),
         (AwaitingOperatorInput, trigger(TriggerKind::TimerFire)),
@@ -272,7 +272,7 @@ fn a_tick_of_the_scheduler_runs_and_ends_no_wait_unless_its_own_wait_is_over() {
 }
 
 #[test]
-fn input_that_matches_no_wait_runs_at_once_if_the_policy_says_so() {
+fn input_that_matches_no_wait_runs_at_once_with_unmatched_run() {
     let rows = [
         (trigger(TriggerKind::ExternalEvent), true),
         (trigger(TriggerKind::TimerFire), true),
@@ -553,7 +553,7 @@ fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
 }
 
 #[test]
-fn the_key_of_a_tick_tells_its_source() {
+fn the_source_of_a_tick_is_read_from_its_key() {
     let other = TriggerSource::Scheduler(SchedulerTick::Other);
     let [expiry, recheck] = [EXPIRY_KEY, RECHECK_KEY].map(|key| format!("{key}wait_1:1"));
     let rows = [
@@ -578,7 +578,7 @@ fn the_key_of_a_tick_tells_its_source() {
 }
 
 #[test]
-fn a_trigger_carries_what_its_message_names() {
+fn a_trigger_carries_the_references_of_its_message() {
     let message = Message {
         task_id: Some(task_id(3)),
         task_status: Some(TaskStatus::Failed),

@@ -41,7 +41,7 @@ fn the_held(records: &Records) -> &HeldRun {
 }
 
 #[test]
-fn a_deferral_has_the_words_of_its_turn_or_else_its_last_line_of_stderr() {
+fn the_reason_of_a_deferral_is_that_of_the_turn_or_its_last_error_line() {
     let said = |resource: Option<&str>, reason: Option<&str>, line: Option<&str>| {
         let deferral = Deferral {
             resource: resource.map(str::to_owned),
@@ -318,7 +318,7 @@ fn act(verb: &str, records: &Records) -> Result<Records, Option<String>> {
 }
 
 #[test]
-fn in_every_state_each_verb_has_an_effect_or_its_refusal_names_a_verb_that_has() {
+fn a_refused_command_names_a_command_that_has_an_effect() {
     let mut refused = 0;
     for state in ExecutionState::ALL {
         for status in crate::rules::execution::statuses(*state).iter().copied().chain([Status::Stopped]) {

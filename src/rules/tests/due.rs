@@ -87,7 +87,7 @@ fn a_start_that_was_begun_is_due_when_its_time_is_over() {
 }
 
 #[test]
-fn nothing_is_due_while_the_gate_is_closed() {
+fn a_stopped_or_booting_agent_is_never_due() {
     for (name, _, put) in SOURCES {
         for status in Status::ALL {
             let mut records = records();

@@ -22,7 +22,7 @@ fn hints() -> Vec<WakeHint> {
 }
 
 #[test]
-fn the_forecast_for_a_hint_says_whether_the_steps_run_a_turn() {
+fn the_forecast_for_a_hint_predicts_whether_the_steps_run_a_turn() {
     for waiting in waitings() {
         for runnable in [None, Some(true)] {
             for unmatched in [Unmatched::Reduce, Unmatched::Run] {

@@ -619,7 +619,7 @@ pub fn search_cases<C: std::fmt::Debug + Sync>(
 }
 
 #[test]
-fn no_agent_is_stuck_whatever_it_waits_for_and_whatever_arrives() {
+fn no_agent_is_stuck_with_any_wait_and_any_arrival() {
     let space = Space::new();
     search(&sample(space.size(), 6_000), |number| {
         let case = space.case(number);

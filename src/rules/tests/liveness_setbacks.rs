@@ -181,6 +181,6 @@ fn run(case: &Case) -> Result<(), String> {
 }
 
 #[test]
-fn after_repeated_setbacks_a_person_is_told_and_each_action_of_the_operator_helps() {
+fn no_agent_is_stuck_after_repeated_setbacks_and_an_operator_action() {
     search_cases(&cases(), 1_500, run);
 }

@@ -224,6 +224,6 @@ fn run_turn(case: &TurnCase) -> Result<(), String> {
 }
 
 #[test]
-fn no_agent_is_stuck_whatever_a_turn_does_with_the_wait_that_its_message_ended() {
+fn no_agent_is_stuck_after_a_turn_whose_message_ended_a_wait() {
     search_cases(&turn_cases(), 3_000, run_turn);
 }

@@ -177,7 +177,7 @@ fn ended_waits_and_waits_on_items_that_are_not_open_do_not_count() {
 }
 
 #[test]
-fn the_posture_of_an_agent_that_was_never_started_says_so() {
+fn a_never_started_agent_is_idle_with_the_reason_not_started_yet() {
     let records = with(|records| records.state.status = Status::Booting);
     assert_eq!(posture(&records), report(Posture::Idle, "not started yet"));
 }

@@ -234,7 +234,7 @@ fn a_run_is_forced_only_for_its_current_deadline() {
 }
 
 #[test]
-fn a_turn_that_has_yielded_is_suspended_however_it_ends() {
+fn a_turn_that_has_yielded_is_suspended_after_any_exit() {
     let signal = TurnEnd { exit: Exit::Signal { signal: 9 }, ..exited(0) };
     let late = TurnEnd { timed_out: true, ..exited(1) };
     let cancelled = TurnEnd { cancelled_by: Some(15), ..exited(1) };
@@ -285,7 +285,7 @@ fn a_run_whose_tick_is_gone_fails_for_the_reason_of_its_forced_end() {
 }
 
 #[test]
-fn a_run_that_was_told_to_fail_has_failed_however_its_turn_ended() {
+fn a_condemned_run_fails_after_any_exit_of_its_turn() {
     for end in [exited(0), exited(75), TurnEnd { timed_out: true, ..exited(0) }] {
         let run = condemned("wrong branch", yielded());
         assert!(!will_be_suspended(&run));
@@ -379,7 +379,7 @@ fn a_resumed_run_has_the_checkpoint_the_same_attempt_and_no_request() {
 }
 
 #[test]
-fn a_resumed_run_that_lacks_something_keeps_its_checkpoint_and_its_hook() {
+fn a_resumed_run_that_lacks_a_resource_keeps_its_checkpoint_and_its_hook() {
     let mut records = suspended();
     records.shortage = Some(shortage());
     let mut draft = draft(records);
@@ -494,7 +494,7 @@ fn fail_condemns_a_run_fails_a_recovery_and_is_refused_in_other_states() {
 }
 
 #[test]
-fn a_stop_that_is_told_to_fail_has_the_reason_of_the_operator() {
+fn the_stop_of_a_condemned_run_fails_with_the_reason_of_the_operator() {
     for killed in [false, true] {
         let run = CurrentRun { stopping: Some(stopping(true)), ..current_run(&prompt(1)) };
         let mut records = live(condemned("enough", run));

@@ -70,7 +70,7 @@ fn turns() -> [Occupying; 4] {
 }
 
 #[test]
-fn the_least_urgent_turn_makes_way_and_among_equals_the_turn_that_began_last() {
+fn the_least_urgent_turn_is_preempted_and_among_equals_the_newest() {
     let eve = "eve".parse().expect("a name");
     let chosen =
         |margin: u32, turns: &[Occupying]| to_make_way(&eve, -2, margin, turns).map(|turn| turn.run_id);

@@ -202,7 +202,7 @@ fn fact(number: u32, state: SchedulingState) -> WorkFact {
 }
 
 #[test]
-fn the_focus_tells_the_current_item_from_the_queued_ones_which_keep_their_order() {
+fn the_focus_selects_the_current_item_and_queued_items_keep_their_order() {
     let mut records = records();
     records.works = vec![work(1), work(2), work(3)];
     let runnable = SchedulingState::Runnable;

@@ -30,7 +30,7 @@ fn limit(back: i64) -> Shortage {
 }
 
 #[test]
-fn a_claim_that_lacks_something_goes_to_waiting_resources_and_its_attempt_does_not_count() {
+fn a_claim_that_lacks_a_resource_waits_and_spends_no_attempt() {
     let (after, kinds) = step(&queued(prompt(1)), &shortage(), now()).expect("a change");
     let transition = EventKind::StateTransition;
     let told = [EventKind::MessageAdmitted, EventKind::SchedulerDecision, transition, transition, transition];
@@ -59,7 +59,7 @@ fn checks_for_a_resource_become_rarer_and_no_step_writes_in_between() {
 }
 
 #[test]
-fn a_run_that_lacks_a_limit_is_due_when_the_limit_ends() {
+fn a_run_held_by_a_limit_is_due_when_the_limit_ends() {
     let (records, _) = step(&queued(prompt(1)), &limit(5_000), now()).expect("a change");
     assert_eq!(next_due(&records), Some(at(5_000)));
     assert!(step(&records, &limit(5_000), at(4_999)).is_none());
@@ -81,7 +81,7 @@ fn a_claim_that_lacks_another_resource_resets_its_checks_but_not_its_deferrals()
 
 /// A run that waits for a usage limit does not time out, because the limit is renewed for sure.
 #[test]
-fn only_a_run_that_may_wait_for_ever_times_out() {
+fn a_run_held_by_a_limit_does_not_time_out() {
     let never = Timeouts { resources: Limit(None), ..Timeouts::default() };
     for resource in optional(Resource::ALL) {
         let mut records = holding(ExecutionState::WaitingResources, Some(at(900_000)));

@@ -29,7 +29,7 @@ fn exponential_doubles_from_the_base() {
 }
 
 #[test]
-fn exponential_never_exceeds_max_delay_however_many_attempts() {
+fn exponential_never_exceeds_max_delay_after_any_number_of_attempts() {
     for attempt in [13, 14, 40, 63, 64, 65, 66, 1000, u32::MAX] {
         assert_eq!(policy(Strategy::Exponential).delay(attempt, 0.0), secs(3600), "after attempt {attempt}");
     }

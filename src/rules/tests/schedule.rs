@@ -121,7 +121,7 @@ fn in_the_night_of_a_clock_change_a_fixed_time_fires_once_and_a_wildcard_follows
 }
 
 #[test]
-fn a_day_and_a_weekday_go_together_as_crontab_says() {
+fn days_and_weekdays_combine_as_in_crontab() {
     let days = |expression: &str, expected: &str| {
         let expected: Vec<&str> = expected.split(' ').collect();
         let found = fires(expression, "UTC", "2025-12-31T12:00:00Z", expected.len());

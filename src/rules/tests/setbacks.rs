@@ -175,7 +175,7 @@ fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
 }
 
 #[test]
-fn after_too_many_setbacks_the_message_is_held_and_a_person_is_told() {
+fn after_too_many_setbacks_the_message_is_held_with_an_attention() {
     for (mut records, why) in all_held() {
         let state = &records.state;
         let expected = (Status::AwakeIdle, ExecutionState::WaitingResources);
@@ -275,7 +275,7 @@ fn a_message_whose_resource_never_becomes_free_keeps_its_attempt_and_is_held_in_
 }
 
 #[test]
-fn no_deferral_or_suspension_is_longer_than_max_deferral_and_the_record_says_that_it_was_cut() {
+fn deferrals_and_suspensions_are_cut_to_max_deferral_with_a_note() {
     let longest = Span::from_secs(35 * 24 * 3600);
     let far = at(250_000_000_000_000);
     for deferral in [

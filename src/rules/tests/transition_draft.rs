@@ -108,7 +108,7 @@ fn a_status_that_disagrees_with_the_execution_state_is_refused() {
 }
 
 #[test]
-fn a_transaction_says_when_the_agent_is_due_next() {
+fn a_transaction_records_when_the_agent_is_due_next() {
     let mut records = records();
     records.timers.push(timer(1, 5000));
     records.state.next_due_at = Some(at(-1));

@@ -50,7 +50,7 @@ fn stale_messages_are_dropped_with_the_reason() {
 }
 
 #[test]
-fn taking_in_nothing_changes_nothing() {
+fn taking_in_an_empty_inbox_changes_nothing() {
     for state in ExecutionState::ALL {
         assert!(taken_in(records_in(Status::Stopped, *state)).is_empty(), "{state}");
     }
@@ -123,7 +123,7 @@ fn a_hint_without_a_reason_and_a_body_leaves_those_of_the_pending_hint() {
 }
 
 #[test]
-fn hints_of_one_scope_that_could_end_different_waits_stay_apart() {
+fn hints_of_one_scope_that_could_end_different_waits_are_not_merged() {
     let by_wait = WakeHint { wait_id: Some(wait_id(1)), ..hint(1) };
     let by_trigger = WakeHint { trigger_id: Some(trigger_id(3)), ..hint(1) };
     let by_resource = WakeHint { resource: Some("mail".to_owned()), ..hint(1) };
@@ -254,7 +254,7 @@ fn a_held_run_fails_at_once_without_its_message_and_never_with_a_disabled_timeou
 }
 
 #[test]
-fn a_reduced_message_is_processed_without_a_turn_and_the_waits_are_left_alone() {
+fn a_reduced_message_is_processed_without_a_turn_or_a_change_of_waits() {
     for status in [Status::Asleep, Status::AwaitingTask, Status::AwakeIdle] {
         let mut records = records_in(status, ExecutionState::Waiting);
         records.inbox.head = Some(message(1, MessageKind::WebhookEvent));

@@ -285,7 +285,7 @@ fn failing(mut records: Records, times: usize) -> (Vec<i64>, Vec<Transaction>) {
 }
 
 #[test]
-fn the_pause_after_a_failed_recovery_grows_and_a_person_is_told_after_the_last_attempt() {
+fn the_recovery_pause_grows_and_the_last_attempt_raises_an_attention() {
     let (pauses, transactions) = failing(records_in(Status::AwakeIdle, ExecutionState::Recovering), 7);
     assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 3_600_000, 3_600_000, 3_600_000]);
     let told: Vec<usize> = transactions
@@ -302,7 +302,7 @@ fn the_pause_after_a_failed_recovery_grows_and_a_person_is_told_after_the_last_a
 }
 
 #[test]
-fn an_agent_whose_recovery_has_failed_too_often_stops_itself_if_its_policy_says_so() {
+fn on_exhausted_stop_stops_the_agent_after_the_last_failed_recovery() {
     let mut records = records_in(Status::AwakeIdle, ExecutionState::Recovering);
     records.policy.recovery.on_exhausted = OnExhausted::Stop;
     records.policy.recovery.max_attempts = 2;

@@ -152,7 +152,7 @@ fn fired(timer: Timer, now_ms: i64) -> (Option<Timer>, u64) {
 }
 
 #[test]
-fn a_timer_fires_as_its_catch_up_says() {
+fn catch_up_determines_the_fires_and_missed_fires_of_a_timer() {
     for (catch_up, now_ms, fired_times, missed) in [
         (CatchUp::Once, 9_999, 0, 0),
         (CatchUp::Once, 10_000, 1, 0),

@@ -791,7 +791,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stopped_agent_starts_nothing_whatever_arrives(
+    fn a_stopped_agent_starts_no_turn_after_any_arrival(
         acts in proptest::collection::vec(acts(), 1..40),
     ) {
         let mut world = started();
@@ -839,7 +839,7 @@ fn every_message_ends_exactly_once_and_a_processed_one_never_runs_again() {
 }
 
 #[test]
-fn the_queue_is_served_by_priority_and_first_in_first_out_within_one() {
+fn the_queue_is_served_by_priority_and_then_first_in_first_out() {
     let mut world = started();
     let priorities = [
         Priority::Background,

@@ -236,7 +236,7 @@ fn admitted_at(moment: Time, message: Message) -> Message {
 }
 
 #[test]
-fn an_event_ends_a_wait_if_it_was_admitted_before_the_expiry_however_late_the_step() {
+fn an_event_admitted_before_the_expiry_ends_a_wait_even_in_a_late_step() {
     let priorities = [Priority::Next, Priority::Normal, Priority::Background];
     for priority in priorities {
         // The wait has not expired exactly at its expiry time.
@@ -330,7 +330,7 @@ fn a_recheck_with_a_period_repeats_on_its_own_schedule_until_the_wait_ends() {
 }
 
 #[test]
-fn at_most_one_recheck_is_queued_and_the_next_one_follows_however_it_ends() {
+fn only_one_recheck_is_queued_and_the_next_follows_its_end_or_drop() {
     let queued = |world: &World| {
         let is_recheck = |message: &&Message| message.scheduler_tick() == Some(SchedulerTick::Recheck);
         world.queue.values().filter(is_recheck).cloned().collect::<Vec<_>>()
@@ -387,7 +387,7 @@ fn a_recheck_with_a_period_below_one_second_is_refused() {
 }
 
 #[test]
-fn a_timer_wait_ends_at_its_time_whatever_other_wait_the_agent_has() {
+fn a_timer_wait_ends_at_its_time_next_to_any_other_wait() {
     for kind in WaitKind::ALL {
         let other = Wait { expires_at: Some(at(FAR)), wake_at: Some(at(FAR)), ..wait(2, *kind) };
         let mut world =

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_once_and_keep_those_of_others() {
+    fn adding_lines_twice_adds_them_once_and_keeps_other_lines() {
         let rows: [(&str, u64, &str, &str); 9] = [
             ("", 0, "one\n", "one\n"),
             ("zero\n", 5, "one\n", "zero\none\n"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_transactions_the_last_word_about_a_file_counts() {
+    fn the_last_of_several_changes_to_a_file_wins() {
         let write = |path: &str, content: &str| Write { path: path.to_owned(), content: content.to_owned() };
         let first = [write("work/a", "1"), write("work/b", "1"), write("state.json", "1")];
         let second = [write("work/c", "2"), write("work/a", "2"), write("state.json", "2")];

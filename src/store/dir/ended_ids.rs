@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_which_message_has_ended() {
+    fn the_id_of_an_ended_message_is_read_from_a_line() {
         let archived =
             format!("{{\"schema\":\"dormouse/message/1\",\"id\":\"{}\",\"agent\":\"a\"}}", id('1'));
         assert_eq!(ended(archived.as_bytes()), bytes('1'));
@@ -217,7 +217,7 @@ mod tests {
 
     /// An update reads only the lines added since the last one. Damaged ids or headers are ignored.
     #[test]
-    fn what_is_known_grows_with_the_file_and_is_checked() {
+    fn the_cache_reads_only_added_lines_and_is_ignored_if_damaged() {
         let dir = tempfile::tempdir().expect("a directory");
         let open = |name: &str| {
             let mut options = File::options();

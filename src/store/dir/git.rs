@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_missing_unless_it_stands_there_or_was_taken_out() {
+    fn a_git_line_is_missing_unless_its_pattern_is_present_or_disabled() {
         assert_eq!(missing("", ATTRIBUTES), ["* -text -filter -ident", "*.jsonl merge=union"]);
         let none: [&str; 0] = [];
         for text in [ATTRIBUTES, "*.jsonl merge=binary\n", "# *.jsonl merge=union", "x\r\n*.jsonl  -text\r\n"]

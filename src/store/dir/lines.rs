@@ -66,7 +66,7 @@ mod tests {
     const TWO: &str = r#"{"schema":"dormouse/x/1","body":{"schema":{"schema":1}}}"#;
 
     #[test]
-    fn what_a_merge_has_joined_is_two_records() {
+    fn two_lines_joined_by_a_merge_are_two_records() {
         let file = format!("{ONE}{TWO}\r\n\n  \n{TWO}\n{ONE}");
         let found: Vec<(usize, &str)> =
             records(file.as_bytes()).map(|(at, line)| (at, std::str::from_utf8(line).unwrap())).collect();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_is_a_record_that_nobody_can_read() {
+    fn an_incomplete_line_counts_as_a_record() {
         let torn = &ONE[..20];
         let file = format!("{torn}\n{torn}{ONE}\n");
         let found: Vec<usize> = records(file.as_bytes()).map(|(at, _)| at).collect();

@@ -288,7 +288,7 @@ mod tests {
     use crate::cap_fs::at;
 
     #[test]
-    fn a_look_keeps_nobody_from_a_lock() {
+    fn is_held_never_makes_try_acquire_fail() {
         // A child process that another test is starting inherits the files that this test has open,
         // and keeps them locked until its exec.
         let _alone = alone();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_for_a_vacant_place_keeps_nobody_from_it() {
+    fn is_vacant_never_makes_occupy_fail() {
         let _alone = alone();
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("place.lock");
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_in_which_everything_stood_still_is_no_wait() {
+    fn the_time_of_a_suspension_does_not_count_as_waiting() {
         let millis = Duration::from_millis;
         assert_eq!(stood_still(millis(5), millis(5)), Duration::ZERO);
         assert_eq!(stood_still(millis(5), millis(900)), Duration::ZERO, "a busy machine");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_waited_for_is_the_one_of_the_name() {
+    fn acquire_returns_the_lock_of_the_current_file_after_a_replacement() {
         let dir = tempfile::tempdir().unwrap();
         let (here, there) = (at(dir.path()).join("ada"), at(dir.path()).join("other"));
         here.make_dirs().unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_is_seen_and_not_waited_for() {
+    fn is_held_reports_a_held_lock_and_try_acquire_does_not_wait() {
         let dir = tempfile::tempdir().unwrap();
         let path = at(dir.path()).join("run.lock");
         assert!(!is_held(&path).unwrap());

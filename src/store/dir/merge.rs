@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_both_are_kept_once_and_in_order() {
+    fn a_merge_keeps_the_lines_of_both_sides_once_and_in_order() {
         let base = [(1, "a"), (2, "b")];
         let ours = [(1, "a"), (2, "b"), (3, "o"), (5, "p")];
         let theirs = [(1, "a"), (2, "b"), (3, "t"), (4, "u"), (6, "v")];
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_has_taken_out_is_gone() {
+    fn a_merge_deletes_a_line_that_one_side_deleted() {
         let base = [(1, "a"), (2, "b"), (3, "c")];
         assert_eq!(
             merged(&base, &[(1, "a"), (3, "c")], &[(1, "a"), (2, "b"), (3, "c"), (4, "d")]),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_record_the_one_that_has_come_further_is_kept() {
+    fn a_merge_keeps_the_record_with_the_higher_revision_or_later_time() {
         let record = |revision: u64, at: &str| {
             format!("{{\"revision\":{revision},\"updated_at\":\"{at}\"}}").into_bytes()
         };

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn this_month_and_the_one_before_are_recent() {
+    fn the_months_of_the_last_four_weeks_are_recent() {
         for (now, first) in [("2026-03-15", "2026-02"), ("2026-03-29", "2026-03"), ("2026-01-02", "2025-12")]
         {
             let now = Time::parse(&format!("{now}T00:00:00Z")).expect("a time");

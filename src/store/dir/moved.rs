@@ -300,7 +300,7 @@ mod tests {
     use crate::cap_fs::at;
 
     #[test]
-    fn what_was_taken_is_read_back() {
+    fn the_list_of_moved_inbox_files_survives_encoding() {
         let dir = tempfile::tempdir().unwrap();
         let odd = OsString::from_vec(b"inbox/a%b\n\xff".to_vec());
         let files = [

@@ -77,7 +77,7 @@ mod tests {
     use crate::model::settings::Durability;
 
     #[test]
-    fn an_owner_is_one_for_its_directory_and_another_for_a_copy() {
+    fn the_owner_id_is_stable_and_a_copied_directory_gets_another_id() {
         let (dir, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let disk = Disk::new(Durability::Process);
         let first = owner(&at(dir.path()), disk).unwrap();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_file_is_no_identity_and_a_former_one_goes() {
+    fn an_empty_owner_file_is_rewritten_and_old_owner_files_are_deleted() {
         let dir = tempfile::tempdir().unwrap();
         let (root, disk) = (at(dir.path()), Disk::new(Durability::Process));
         let file = dir.path().join(format!("{OWNER}{}", here(&root).unwrap()));

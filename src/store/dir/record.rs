@@ -185,7 +185,7 @@ mod tests {
         "created_at": "2026-01-02T03:04:05.000Z", "updated_at": "2026-01-02T03:04:05.000+01:00""#;
 
     #[test]
-    fn where_the_schema_stands_is_the_same_to_a_reader() {
+    fn the_position_of_the_schema_field_does_not_matter() {
         let schema = r#""schema": "dormouse/work/1""#;
         let read = |text: &str| decode::<WorkItem>(Path::new("w"), text.as_bytes());
         let expected = read(&format!("{{{FIELDS}, {schema}}}")).expect("a work item");

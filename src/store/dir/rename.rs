@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_says_whose_record_it_is_changes() {
+    fn renaming_an_agent_changes_only_its_own_name_in_records() {
         let (former, name) = ("ada".parse().unwrap(), "eve".parse().unwrap());
         let names = Names { former: &former, name: &name };
         let record = b"{\n  \"schema\": \"dormouse/message/1\",\n  \"agent\": \"ada\",\n  \"origin\": {\n    \"kind\": \"system\",\n    \"id\": \"ada\"\n  },\n  \"body\": {\n    \"agent\": \"ada\",\n    \"n\": 0.1\n  }\n}\n";

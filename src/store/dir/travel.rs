@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_caches_and_what_is_being_made_stay() {
+    fn locks_caches_and_temporary_files_are_not_exported() {
         for local in [
             "lock",
             "run.lock",
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn records_evidence_and_nothing_else_travel() {
+    fn only_records_and_evidence_are_exported() {
         for record in
             ["agent.toml", "state.json", "inbox", "inbox/x", "inbox/from-2-x/y", "archive/2026-01/run.jsonl"]
         {

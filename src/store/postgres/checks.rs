@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_is_judged() {
+    fn unsafe_settings_and_clock_skew_of_a_server_are_reported() {
         let off = || "off".to_owned();
         let local = || "local".to_owned();
         let rows: [(ServerFacts, &[(&str, bool)]); 12] = [

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_lost_once_and_for_all() {
+    fn a_lost_lease_stays_lost() {
         let held = Beat::Held { revision: 1 };
         let (one, left) = kept([held, Beat::Lost, held]);
         assert!(one.beat());
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_reach_the_store_ends_in_time_and_goes_on_if_it_is_back() {
+    fn a_lease_ends_in_time_unless_the_store_is_reachable_again() {
         let away = |left| Beat::Unreachable { left };
         let held = Beat::Held { revision: 1 };
         let hour = Duration::from_secs(3600);

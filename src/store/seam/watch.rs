@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_watch_one_looks_often() {
+    fn a_watch_of_a_missing_directory_polls_at_intervals() {
         let mut watch = of_files(Path::new("/nowhere/at/all"));
         let start = Instant::now();
         watch.wait(None);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn output_alone_has_no_store_asked_more_often_than_it_would_be_untold() {
+    fn file_changes_do_not_query_the_store_more_often_than_polling() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "one").unwrap();

@@ -57,12 +57,12 @@ fn estate() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn an_export_is_read_back_unchanged() {
     assert_eq!(read(&estate()).unwrap(), an_estate());
 }
 
 #[test]
-fn any_tar_reads_it() {
+fn the_tar_crate_reads_an_export() {
     let bytes = estate();
     let mut archive = tar::Archive::new(&bytes[..]);
     let paths: Vec<String> = archive
@@ -76,7 +76,7 @@ fn any_tar_reads_it() {
 }
 
 #[test]
-fn one_that_is_cut_anywhere_or_goes_on_is_refused() {
+fn a_truncated_or_extended_export_is_refused() {
     let bytes = estate();
     for length in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
         let error = read(&bytes[..length]).unwrap_err();
@@ -88,7 +88,7 @@ fn one_that_is_cut_anywhere_or_goes_on_is_refused() {
 }
 
 #[test]
-fn a_byte_that_was_changed_anywhere_is_seen() {
+fn an_export_with_a_changed_byte_is_refused() {
     let bytes = estate();
     for at in (0..bytes.len()).step_by(13) {
         let mut changed = bytes.clone();
@@ -98,7 +98,7 @@ fn a_byte_that_was_changed_anywhere_is_seen() {
 }
 
 #[test]
-fn what_is_no_export_and_what_is_newer_are_told_apart() {
+fn a_newer_export_and_a_file_that_is_no_export_have_distinct_errors() {
     for other in [&b""[..], b"hello", &[0; 2048]] {
         assert_eq!(read(other).unwrap_err().kind(), "not_an_export");
     }
@@ -168,7 +168,7 @@ fn hostile_headers_are_refused() {
 }
 
 #[test]
-fn a_file_stands_there_once_and_in_order() {
+fn an_export_with_repeated_or_unordered_files_is_refused() {
     let one = meta("ada", "work/x", 0);
     let before = meta("ada", "identity.json", 0);
     for files in [vec![one.clone(), one.clone()], vec![one.clone(), before]] {
@@ -186,7 +186,7 @@ fn a_file_that_becomes_shorter_ends_the_export() {
 }
 
 #[test]
-fn a_long_path_says_its_own_length() {
+fn a_pax_path_record_begins_with_its_own_length() {
     for length in [1, 90, 91, 92, 93, 94, 990, 991, 992, 993] {
         let said = pax_path(&vec![b'p'; length]);
         let number: usize = std::str::from_utf8(&said).unwrap().split(' ').next().unwrap().parse().unwrap();

@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_do_not_get_in_each_others_way() {
+    fn the_judge_accepts_overlapping_turns_of_different_agents() {
         needs!("postgresql");
         let mut evidence = survived();
         for at in [2, 4] {

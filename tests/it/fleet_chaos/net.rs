@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_of_a_host_is_cut_deaf_and_broken() {
+    fn the_network_of_a_host_can_be_cut_muted_and_reset() {
         needs!("postgresql");
         let Some(network) = network() else { return println!("{NO_HOSTS}") };
         let (host, other) = (Host::on(&network).unwrap(), Host::on(&network).unwrap());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_another_machine_after_another_boot() {
+    fn each_simulated_host_has_its_own_name_boot_id_and_uptime() {
         needs!("postgresql");
         let Some(network) = network() else { return println!("{NO_HOSTS}") };
         let hosts = [Host::on(&network).unwrap(), Host::on(&network).unwrap()];

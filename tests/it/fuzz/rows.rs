@@ -175,7 +175,7 @@ const COMMANDS: &[&str] = &[
 ];
 
 #[test]
-fn changed_rows_are_read_in_peace() {
+fn commands_handle_changed_rows_as_documented() {
     needs!("postgresql");
     let (amount, began) = (amount(100), Instant::now());
     let is_over = |number: u64| match amount {

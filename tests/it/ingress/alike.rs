@@ -72,7 +72,7 @@ fn every_wrong_capability_is_answered_at_the_same_moment() {
 }
 
 #[test]
-fn a_slow_disk_is_not_heard_in_the_answer() {
+fn a_slow_disk_does_not_change_the_time_of_the_answer() {
     needs!("strace");
     let sandbox = started("true");
     let good = hook(&sandbox, &[]);

@@ -86,7 +86,7 @@ fn each_is_queued_once(sandbox: &Sandbox, hook: &Hook, send: impl Fn(usize, &str
 }
 
 #[test]
-fn on_connections_whose_handlers_are_killed() {
+fn each_delivery_is_queued_once_if_handlers_of_connections_are_killed() {
     let (sandbox, hook) = prepared();
     each_is_queued_once(&sandbox, &hook, |number, request| {
         let (mut child, mut stream) = connect(&sandbox);
@@ -103,7 +103,7 @@ fn on_connections_whose_handlers_are_killed() {
 }
 
 #[test]
-fn through_a_server_whose_handlers_are_killed() {
+fn each_delivery_is_queued_once_if_handlers_of_a_server_are_killed() {
     let (sandbox, hook) = prepared();
     let Some(Server { port, path, children, .. }) = &lighttpd(&sandbox) else { return };
     let server = children[0].id();

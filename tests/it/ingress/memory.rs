@@ -91,7 +91,7 @@ fn by_cgi(sandbox: &Sandbox, request: &[u8]) -> (Answered, u64) {
 }
 
 #[test]
-fn whatever_is_sent_takes_little() {
+fn no_request_uses_much_memory() {
     let sandbox = started("true").with_real_clock();
     let hook = hook(&sandbox, &[]);
     let text = |body: &str| hook.request("Content-Type: text/plain\r\n", body);

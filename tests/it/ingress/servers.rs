@@ -136,7 +136,7 @@ fn deliveries_come_through(sandbox: &Sandbox, server: &Server) {
 }
 
 #[test]
-fn through_a_socket_of_systemd() {
+fn deliveries_pass_through_a_systemd_socket() {
     let sandbox = started("true").with_real_clock();
     let Some(activate) = program("systemd-socket-activate", "systemd") else { return };
     let port = free_port();
@@ -177,7 +177,7 @@ fn through_the_example(name: &str, package: &str, example: &str, settings: &str,
 }
 
 #[test]
-fn lighttpd_passes_deliveries_on() {
+fn deliveries_pass_through_the_lighttpd_example() {
     let settings = "server.document-root = \"DIR\"\nserver.bind = \"127.0.0.1\"\nserver.port = PORT\nEXAMPLE";
     through_the_example("lighttpd", "lighttpd", "lighttpd.conf", settings, &["-D", "-f"]);
 }
@@ -207,13 +207,13 @@ fn apache_settings(dir: &str, port: &str, modules: &[&str], rest: &str) -> Strin
 }
 
 #[test]
-fn nginx_passes_deliveries_on() {
+fn deliveries_pass_through_the_nginx_example() {
     let settings = nginx_settings("DIR", "PORT", "", "EXAMPLE");
     through_the_example("nginx", "nginx-light", "nginx.conf", &settings, &["-c"]);
 }
 
 #[test]
-fn apache_passes_deliveries_on() {
+fn deliveries_pass_through_the_apache_example() {
     let settings = apache_settings("DIR", "PORT", &["proxy", "proxy_http"], "EXAMPLE");
     through_the_example("apache2", "apache2-bin", "apache.conf", &settings, &["-DFOREGROUND", "-f"]);
 }
@@ -236,14 +236,14 @@ pub fn lighttpd(sandbox: &Sandbox) -> Option<Server> {
 }
 
 #[test]
-fn through_lighttpd() {
+fn deliveries_pass_through_lighttpd() {
     let sandbox = started("true").with_real_clock();
     let Some(server) = lighttpd(&sandbox) else { return };
     deliveries_come_through(&sandbox, &server);
 }
 
 #[test]
-fn through_nginx_and_fcgiwrap() {
+fn deliveries_pass_through_nginx_and_fcgiwrap() {
     let sandbox = started("true").with_real_clock();
     let Some(nginx) = program("nginx", "nginx-light") else { return };
     let Some(fcgiwrap) = program("fcgiwrap", "fcgiwrap") else { return };
@@ -276,7 +276,7 @@ fn through_nginx_and_fcgiwrap() {
 /// Apache refuses to serve as root, so Apache and its scripts run as the owner of the state
 /// directory.
 #[test]
-fn through_apache() {
+fn deliveries_pass_through_apache() {
     let sandbox = started("true").with_real_clock().of_an_ordinary_user();
     let Some(apache) = program("apache2", "apache2-bin") else { return };
     let dir = dir_of(&sandbox);
@@ -293,7 +293,7 @@ fn through_apache() {
 }
 
 #[test]
-fn through_busybox() {
+fn deliveries_pass_through_busybox() {
     let sandbox = started("true").with_real_clock();
     let Some(busybox) = program("busybox", "busybox") else { return };
     let dir = dir_of(&sandbox);

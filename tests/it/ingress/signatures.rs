@@ -41,7 +41,7 @@ fn body_of(sandbox: &Sandbox, message_id: &Value) -> Value {
 
 /// The rows are the examples of the makers' own documentation, with their secrets and times.
 #[test]
-fn every_scheme_is_accepted_once_as_its_maker_documents_it() {
+fn the_documented_example_of_every_scheme_is_accepted_once() {
     let sandbox = started("true");
     let form = "application/x-www-form-urlencoded";
     let slack = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V\
@@ -139,7 +139,7 @@ fn every_scheme_is_accepted_once_as_its_maker_documents_it() {
 }
 
 #[test]
-fn slack_is_answered_its_challenge() {
+fn a_signed_url_verification_of_slack_gets_the_challenge_back() {
     let sandbox = started("true");
     let hook = with_secret_of_sender(&sandbox, "slack", "8f742231b10e8888abcd99yyyzzz85a5");
     let body = r#"{"token":"x","challenge":"3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P","type":"url_verification"}"#;
@@ -159,7 +159,7 @@ fn slack_is_answered_its_challenge() {
 
 /// Only a trigger with `--verify url` accepts a delivery without a secret besides its address.
 #[test]
-fn an_address_is_a_capability_only_where_that_was_asked_for() {
+fn only_a_trigger_with_verify_url_accepts_its_address_as_the_secret() {
     let sandbox = started("true");
     edit_file(&sandbox.store().join("dormouse.toml"), |text| {
         format!("{text}\n[ingress]\nbase_url = \"https://hooks.example\"\n")
@@ -224,7 +224,7 @@ fn json_bodies_are_kept_as_they_were_sent() {
 }
 
 #[test]
-fn a_secret_of_the_sender_is_refused_where_it_is_of_no_use() {
+fn a_secret_of_the_sender_that_its_scheme_can_not_use_is_refused() {
     let sandbox = started("true");
     for (verify, secret) in
         [("secret", "\n"), ("secret", "two\nlines"), ("standard_webhooks", "whsec_no base64"), ("url", "a/b")]

@@ -66,7 +66,7 @@ impl Cut<'_> {
 
 /// The run is either suspended with the complete new checkpoint, or not suspended with the old one.
 #[test]
-fn a_yield_that_is_killed_has_saved_all_of_its_checkpoint_or_not_happened() {
+fn a_killed_yield_saves_its_whole_checkpoint_or_has_no_effect() {
     needs!("strace");
     let template = suspended("old");
     template.run(["resume", "ada"]);

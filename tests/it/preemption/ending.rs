@@ -45,7 +45,7 @@ fn stop_and_fail_with_now_do_not_wait_for_a_section() {
 
 /// A `stop` that waits for a critical section notices that another `stop` has ended the run.
 #[test]
-fn a_second_stop_hurries_the_first() {
+fn a_waiting_stop_ends_when_a_second_stop_has_ended_the_run() {
     let sandbox = with_message();
     let tick = running(&sandbox, IN_A_SECTION);
     let run = current_run(&sandbox);
@@ -93,7 +93,7 @@ trap 'note leader; sleep 0.3; note saved; exit 1' TERM
 up; while :; do sleep 0.01; done"#;
 
 #[test]
-fn the_leader_gets_the_signal_first_unless_the_policy_says_group() {
+fn the_leader_gets_the_signal_first_unless_the_policy_is_group() {
     for (policy, first) in [("", ["leader", "saved", "client"]), ("signal = \"group\"", ["", "", "saved"])] {
         for end in ["stop", "fail", "timeout", "forced", "signal"] {
             let sandbox = agent().with_real_clock();

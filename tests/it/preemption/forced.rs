@@ -340,7 +340,7 @@ fn a_run_that_ends_in_its_hook_starts_no_turn() {
 
 /// Requires that 100 % of memory or disk be free, so every machine counts as low on them.
 #[test]
-fn on_a_machine_that_is_low_a_turn_is_asked_to_yield_and_then_forced() {
+fn low_memory_or_disk_asks_a_turn_to_yield_and_then_forces_the_turn() {
     for (what, grace, script, terminal) in [
         ("memory", "1h", "while $D safe-point; do sleep 0.01; done; $D yield >/dev/null", "suspended"),
         ("disk", "100ms", "come never", "failed"),

@@ -20,7 +20,7 @@ fn told(line: &str) -> Value {
 
 /// Each hook runs before the transition of which its input tells.
 #[test]
-fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
+fn each_hook_gets_its_transition_before_the_state_changes() {
     let sandbox = agent();
     for name in ["on-preempt-request", "on-suspend", "on-resume"] {
         hook(&sandbox, name, TELL);
@@ -54,7 +54,7 @@ fn each_hook_is_told_of_its_change_while_the_agent_is_still_before_it() {
 }
 
 #[test]
-fn a_hook_has_the_environment_of_the_turn_and_speaks_as_it() {
+fn a_hook_has_the_environment_of_the_turn_and_acts_as_the_turn() {
     let sandbox = agent();
     let environment = r#"note "$DORMOUSE_HOOK $DORMOUSE_AGENT $DORMOUSE_RUN $DORMOUSE_ATTEMPT $DORMOUSE_MESSAGE $(basename "$PWD")"; told"#;
     for name in ["on-preempt-request", "on-suspend", "on-resume"] {
@@ -126,7 +126,7 @@ fn on_suspend_can_save_the_checkpoint() {
 }
 
 #[test]
-fn a_run_whose_suspend_hook_fails_is_suspended_with_what_was_saved() {
+fn a_run_whose_suspend_hook_fails_is_suspended_with_its_checkpoint() {
     let sandbox = agent();
     hook(&sandbox, "on-suspend", "echo disk full >&2; exit 1");
     say(&sandbox, "hello");

@@ -181,7 +181,7 @@ fn commands_of_an_ended_turn_are_refused() {
 }
 
 #[test]
-fn a_background_task_is_no_turn() {
+fn a_background_task_can_not_use_the_commands_of_a_turn() {
     let sandbox = with_message();
     fs::write(sandbox.project().join("saved"), "x").unwrap();
     let (program, commands) = (dormouse(), commands_of_turns(""));
@@ -220,7 +220,7 @@ fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
 }
 
 #[test]
-fn the_largest_checkpoint_is_taken_whole() {
+fn the_largest_allowed_checkpoint_is_saved_completely() {
     let sandbox = with_message();
     let stepped = turn(&sandbox, "head -c 67108864 /dev/zero | $D yield --checkpoint - >/dev/null");
     assert_eq!(stepped["terminal"], "suspended");
@@ -305,7 +305,7 @@ fn an_unknown_agent_is_not_found() {
 
 /// Checks what the commands print that a turn runs: their output is mixed into that of the turn.
 #[test]
-fn the_commands_of_a_turn_print_only_what_is_documented() {
+fn safe_point_and_non_preemptible_print_nothing_without_json() {
     let sandbox = with_message();
     let step = turn(
         &sandbox,

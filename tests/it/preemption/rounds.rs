@@ -176,7 +176,7 @@ fn the_attempt_after_a_failed_one_gets_its_checkpoint() {
 
 /// The outcome of a turn that has yielded is ignored, valid or not, except for the reported usage.
 #[test]
-fn a_turn_that_has_yielded_is_suspended_however_it_exits() {
+fn a_turn_that_has_yielded_is_suspended_after_any_exit() {
     let outcome =
         r#"{"brief":"all done","actions":[{"do":"enqueue","text":"x"}],"usage":{"input_tokens":5}}"#;
     let ends =
@@ -401,7 +401,7 @@ fn explain_names_the_ways_to_resume_a_suspended_run() {
 }
 
 #[test]
-fn explain_says_that_a_turn_was_asked_to_yield() {
+fn explain_shows_that_a_turn_was_asked_to_yield() {
     let sandbox = with_message();
     let tick = running(&sandbox, "up; come go");
     let end = format!("the end of {}", current_run(&sandbox));

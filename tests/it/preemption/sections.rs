@@ -15,7 +15,7 @@ fn open(sandbox: &Sandbox) -> Vec<Value> {
 }
 
 #[test]
-fn the_status_of_a_command_is_handed_on() {
+fn non_preemptible_exits_with_the_status_of_its_command() {
     let sandbox = with_message();
     fs::write(sandbox.project().join("plain"), "no program").unwrap();
     turn(
@@ -41,7 +41,7 @@ fn the_status_of_a_command_is_handed_on() {
 }
 
 #[test]
-fn the_status_of_a_command_is_handed_on_even_if_its_section_could_not_be_closed() {
+fn a_command_keeps_its_status_even_if_its_section_can_not_be_closed() {
     let sandbox = with_message();
     let step = turn(
         &sandbox,

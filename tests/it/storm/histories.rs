@@ -133,7 +133,7 @@ fn the_oracle_objects_to_each_harm() {
 
 /// The test oracle must not object to the disturbances that a stress test makes on purpose.
 #[test]
-fn the_oracle_knows_what_weather_is() {
+fn the_oracle_accepts_the_disturbances_of_a_storm() {
     let weathers: &[Harm] = &[
         |e| {
             note(e, What::Kill { pid: 107, signal: 9, name: "dormouse".into() });

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Source, assert_none, shipped};
 
 #[test]
-fn no_circle_has_more_than_two_files() {
+fn no_import_cycle_has_more_than_two_files() {
     let circles = circles(&shipped());
     let shown = circles.iter().map(|circle| circle.iter().map(String::as_str).collect::<Vec<_>>().join(", "));
     assert_none(shown.collect(), "more than two files import each other in a circle");
@@ -206,7 +206,7 @@ fn reach<'m>(name: &'m String, imports: &'m BTreeMap<String, BTreeSet<String>>) 
 }
 
 #[test]
-fn imports_are_read_as_they_are_written() {
+fn the_import_parser_resolves_lists_and_reexports() {
     assert_eq!(
         leaves("crate::a::{self,b::{c,d},e}"),
         ["crate::a::self", "crate::a::b::c", "crate::a::b::d", "crate::a::e"]

@@ -30,7 +30,7 @@ fn pages_are_short() {
 }
 
 #[test]
-fn what_the_architecture_names_exists() {
+fn files_and_tests_that_architecture_md_names_exist() {
     let text = read("ARCHITECTURE.md");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let of_paths = |word: &&str| ["src/", "tests/", "man/", "docs/"].iter().any(|dir| word.starts_with(dir));

@@ -9,7 +9,7 @@ use super::{Source, assert_none, has_word, shipped};
 const OF_FILES: &[&str] = &["Path", "PathBuf", "OsStr", "OsString", "Spot", "Root", "Entry", "View", "Scan"];
 
 #[test]
-fn no_path_crosses_the_seam() {
+fn the_interface_of_the_store_contains_no_path_type() {
     let sources = shipped();
     let seam = sources.iter().find(|source| source.path == "src/store/mod.rs").unwrap();
     let mut names = listed(&seam.code());
@@ -83,7 +83,7 @@ fn subject(line: &str) -> Option<&str> {
 }
 
 #[test]
-fn the_detector_sees_what_is_public() {
+fn the_detector_finds_path_types_in_public_items_only() {
     let text = "impl<'s> Store<'s> {\n    pub fn a(\n        &self,\n        path: &Path,\n    ) -> Spot {\n    }\n    fn b(&Path) {\n    }\n}\n\
                 impl From<Path> for Store {\n    pub fn c(&Path) {}\n}\npub struct Store {\n    pub path: PathBuf,\n    own: PathBuf,\n}\n\
                 pub struct Other {\n    pub path: PathBuf,\n}\npub enum Kind {\n    At(Spot),\n}\npub fn made(at: &Path) -> u8 {\n}\n";

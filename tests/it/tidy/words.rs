@@ -17,7 +17,7 @@ fn all_sources() -> impl Iterator<Item = Source> {
 }
 
 #[test]
-fn no_doc_comment_is_a_riddle() {
+fn no_doc_comment_begins_with_a_forbidden_word() {
     let mut riddles = Vec::new();
     for source in all_sources() {
         let mut was_doc = false;

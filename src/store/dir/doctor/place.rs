@@ -117,7 +117,7 @@ mod tests {
     use crate::cap_fs::at;
 
     #[test]
-    fn what_a_mount_says_of_its_locks() {
+    fn a_shared_file_system_is_reported_with_the_effect_of_its_locks() {
         for (mount, wanted) in [
             (
                 "36 35 0:43 / /srv rw,relatime shared:1 - nfs4 host:/srv rw,vers=4.2,local_lock=none",

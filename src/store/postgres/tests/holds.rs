@@ -25,7 +25,7 @@ fn an_agent_has_one_lock() {
 }
 
 #[test]
-fn whoever_waited_sees_what_was_changed_meanwhile() {
+fn a_process_that_waited_for_the_lock_sees_the_latest_changes() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);
@@ -81,7 +81,7 @@ fn a_change_takes_place_whole_or_not_at_all() {
 
 /// A process that closes the inbox sees each acknowledged arrival, and none arrives later.
 #[test]
-fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
+fn a_process_that_closes_the_inbox_sees_every_acknowledged_arrival() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     for round in 0..10u64 {
@@ -131,7 +131,7 @@ fn what_is_acknowledged_is_seen_once_the_inbox_is_shut() {
 }
 
 #[test]
-fn all_pieces_of_an_agent_are_told_in_order() {
+fn an_agent_is_copied_with_all_its_records_in_order() {
     needs!("postgresql");
     let (_fresh, _store, agent) = in_a_store();
     let mut made: Vec<Op> = (1..=150).map(ended).collect();
@@ -158,7 +158,7 @@ fn all_pieces_of_an_agent_are_told_in_order() {
 }
 
 #[test]
-fn arrivals_under_way_are_neither_lost_nor_waited_for() {
+fn concurrent_arrivals_are_neither_lost_nor_repeated() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     std::thread::scope(|scope| {
@@ -188,7 +188,7 @@ fn arrivals_under_way_are_neither_lost_nor_waited_for() {
 }
 
 #[test]
-fn a_message_comes_back_to_another_place() {
+fn a_message_is_requeued_with_another_priority() {
     needs!("postgresql");
     let (_fresh, _store, agent) = in_a_store();
     agent.arrive(&[message(1), Arrival::Hint { id: id(1), text: "1".into() }]).unwrap();
@@ -201,7 +201,7 @@ fn a_message_comes_back_to_another_place() {
 }
 
 #[test]
-fn old_keys_are_forgotten_under_the_lock() {
+fn old_dedupe_keys_are_deleted_under_the_lock() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);

@@ -44,7 +44,7 @@ fn close() -> Op {
 }
 
 #[test]
-fn it_is_heard_in_order_and_once() {
+fn task_input_is_delivered_once_and_in_order() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, _lease) = at_work(&fresh);
@@ -73,7 +73,7 @@ fn it_is_heard_in_order_and_once() {
 }
 
 #[test]
-fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
+fn task_input_is_refused_after_the_task_ends_or_stops_reading() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
@@ -105,7 +105,7 @@ fn nobody_hears_it_where_the_task_is_over_or_does_not_read() {
 
 /// Without a live lease of the task, input is refused.
 #[test]
-fn nobody_hears_it_without_a_supervisor() {
+fn task_input_is_refused_without_a_supervisor() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, lease) = at_work(&fresh);
@@ -128,7 +128,7 @@ fn nobody_hears_it_without_a_supervisor() {
 /// Several senders add input, some take it back, and the task ends at a random time: each byte is
 /// delivered, or its sender knows that it was not.
 #[test]
-fn what_is_not_taken_back_is_heard() {
+fn task_input_is_delivered_unless_the_sender_takes_it_back() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (agent, _lease) = at_work(&fresh);

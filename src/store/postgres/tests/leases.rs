@@ -23,7 +23,7 @@ fn is_leased(agent: &Rc<dyn AgentRecords + '_>, anchor: &str) -> bool {
 }
 
 #[test]
-fn a_lease_is_one_process_at_a_time() {
+fn only_one_process_has_a_lease_at_a_time() {
     needs!("postgresql");
     let (_fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     assert!(!is_leased(&theirs, "three"));
@@ -107,7 +107,7 @@ fn under_the_lock_a_lease_is_written_with_the_change() {
 }
 
 #[test]
-fn a_lease_goes_with_the_change_that_gives_it_back() {
+fn a_lease_is_released_together_with_a_change() {
     needs!("postgresql");
     let (fresh, [_store, _other], [mine, theirs]) = in_two_stores();
     let lease = lease_of(&mine, "one").expect("free");
@@ -131,7 +131,7 @@ fn a_lease_goes_with_the_change_that_gives_it_back() {
 }
 
 #[test]
-fn a_beat_that_reaches_nobody_says_how_long_is_left() {
+fn a_failed_beat_reports_the_remaining_time_of_the_lease() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let proxy = proxy::Proxy::start(None);
@@ -191,7 +191,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
 
 /// After a failover that loses leases, leases of two machines may have equal fencing tokens.
 #[test]
-fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
+fn a_lease_with_an_equal_fence_on_another_machine_is_distinct() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (store, command) = (fresh.open(), fresh.open());
@@ -214,7 +214,7 @@ fn a_lease_of_another_machine_with_the_same_number_is_another_one() {
 }
 
 #[test]
-fn a_number_that_nobody_gives_is_damage() {
+fn an_invalid_fence_is_reported_as_damage() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     for number in [i64::MAX, -5] {
@@ -232,7 +232,7 @@ fn a_number_that_nobody_gives_is_damage() {
 
 /// Tokens keep rising, because external systems may remember the highest one that they received.
 #[test]
-fn an_agent_in_the_place_of_another_one_goes_on_with_its_fences() {
+fn an_agent_that_replaces_another_continues_its_fences() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();

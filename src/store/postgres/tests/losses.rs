@@ -38,7 +38,7 @@ fn everywhere(scenario: impl Fn(&Postgres, &Fresh), check: impl Fn(&Fresh, &str)
 }
 
 #[test]
-fn arrivals() {
+fn arrivals_happen_once_over_a_broken_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, fresh| {
@@ -53,7 +53,7 @@ fn arrivals() {
 }
 
 #[test]
-fn messages_that_are_told() {
+fn deliveries_happen_once_over_a_broken_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, fresh| {
@@ -68,7 +68,7 @@ fn messages_that_are_told() {
 }
 
 #[test]
-fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
+fn a_repeated_arrival_does_not_restore_an_ended_message() {
     needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
@@ -85,7 +85,7 @@ fn an_arrival_that_was_committed_and_has_ended_does_not_come_again() {
 }
 
 #[test]
-fn what_is_said_to_a_task() {
+fn task_input_is_delivered_once_over_a_broken_connection() {
     needs!("postgresql");
     everywhere(
         |store, fresh| {
@@ -110,7 +110,7 @@ fn what_is_said_to_a_task() {
 
 /// The limit of a trigger's uses also holds if answers of the server are lost.
 #[test]
-fn uses_of_a_trigger() {
+fn trigger_uses_stay_within_the_limit_over_a_broken_connection() {
     needs!("postgresql");
     everywhere(
         |store, fresh| {
@@ -125,7 +125,7 @@ fn uses_of_a_trigger() {
 }
 
 #[test]
-fn agents_that_are_made() {
+fn an_agent_is_created_once_over_a_broken_connection() {
     needs!("postgresql");
     everywhere(
         |store, _| {
@@ -142,7 +142,7 @@ fn agents_that_are_made() {
 }
 
 #[test]
-fn changes() {
+fn changes_happen_once_over_a_broken_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, fresh| {
@@ -172,7 +172,7 @@ fn changes() {
 
 /// A loss is also handled on a connection that is not new: it has served nine queries.
 #[test]
-fn changes_over_an_old_connection() {
+fn changes_happen_once_over_a_broken_old_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, fresh| {
@@ -200,7 +200,7 @@ fn changes_over_an_old_connection() {
 
 /// A change that needs several round trips is atomic.
 #[test]
-fn changes_of_several_flights() {
+fn a_change_of_several_round_trips_is_atomic() {
     needs!("postgresql");
     let bytes = vec![7; PART + PART / 2];
     let trips = everywhere(
@@ -222,7 +222,7 @@ fn changes_of_several_flights() {
 }
 
 #[test]
-fn leases() {
+fn leases_and_fences_stay_consistent_over_a_broken_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, fresh| {
@@ -270,7 +270,7 @@ fn large(number: u128) -> Vec<Op> {
 }
 
 #[test]
-fn large_agents_that_are_made() {
+fn a_large_agent_is_created_once_over_a_broken_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, _| {
@@ -286,7 +286,7 @@ fn large_agents_that_are_made() {
 }
 
 #[test]
-fn agents_that_are_replaced() {
+fn an_agent_is_replaced_once_over_a_broken_connection() {
     needs!("postgresql");
     everywhere(
         |store, fresh| {
@@ -318,7 +318,7 @@ fn break_lock(fresh: &Fresh) {
 }
 
 #[test]
-fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() {
+fn a_pending_lease_of_a_broken_lock_never_overwrites_another_lease() {
     needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");
@@ -342,7 +342,7 @@ fn a_lease_that_was_given_under_a_lock_that_broke_is_not_written_over_another() 
 }
 
 #[test]
-fn what_is_asked_under_a_lock_that_broke_is_asked_again_as_long_as_nothing_has_changed() {
+fn a_query_under_a_broken_lock_is_retried_unless_the_agent_changed() {
     needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");

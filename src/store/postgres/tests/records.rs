@@ -32,7 +32,7 @@ fn a_store_is_made_once() {
 }
 
 #[test]
-fn two_that_make_a_store_at_once_make_one() {
+fn concurrent_inits_create_one_store() {
     needs!("postgresql");
     let fresh = Fresh::unmade();
     let made: Vec<bool> = std::thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn the_inbox_is_in_processing_order() {
 }
 
 #[test]
-fn what_is_seen_is_one_revision() {
+fn a_read_view_shows_one_revision() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other) = (fresh.open(), fresh.open());
@@ -199,7 +199,7 @@ fn what_is_seen_is_one_revision() {
 }
 
 #[test]
-fn lines_come_in_order_until_it_is_enough() {
+fn history_lines_are_read_in_order_until_the_reader_stops() {
     needs!("postgresql");
     let (_fresh, _store, agent) = in_a_store();
     let lock = hold(&agent);
@@ -253,7 +253,7 @@ fn past(agent: &Rc<dyn AgentRecords + '_>) -> Vec<String> {
 }
 
 #[test]
-fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
+fn the_deletion_of_a_period_keeps_lines_that_were_added_later() {
     needs!("postgresql");
     let memory = Memory::default();
     let fresh = Fresh::made();
@@ -295,7 +295,7 @@ fn what_is_of_a_time_goes_at_once_but_for_what_came_later() {
 }
 
 #[test]
-fn texts_are_of_those_that_are_there() {
+fn texts_returns_only_messages_that_are_in_the_inbox() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let agent = create(&fresh.open(), "a");
@@ -340,7 +340,7 @@ fn fleet(agents: usize) -> Fresh {
 }
 
 #[test]
-fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
+fn the_due_query_reads_few_pages_in_a_large_fleet() {
     needs!("postgresql");
     let most = std::env::var("DORMOUSE_FLEET").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
     let read = [1000, most].map(|agents| {
@@ -367,7 +367,7 @@ fn what_is_due_costs_what_it_finds_however_many_agents_there_are() {
 }
 
 #[test]
-fn a_look_at_one_agent_reads_what_is_its_own() {
+fn reads_of_one_agent_use_indexes() {
     needs!("postgresql");
     let fresh = Fresh::made();
     fresh.run(
@@ -390,7 +390,7 @@ fn a_look_at_one_agent_reads_what_is_its_own() {
 }
 
 #[test]
-fn a_checkpoint_is_the_same_whatever_its_size_and_goes_when_no_record_names_it() {
+fn a_checkpoint_of_any_size_is_kept_while_a_record_names_it() {
     needs!("postgresql");
     let memory = Memory::default();
     let fresh = Fresh::made();

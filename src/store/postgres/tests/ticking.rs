@@ -28,7 +28,7 @@ fn the_archive_has_parts_for_this_month_and_the_next_one() {
 }
 
 #[test]
-fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
+fn init_creates_missing_month_partitions_of_an_existing_store() {
     needs!("postgresql");
     let fresh = Fresh::made();
     drop_month(&fresh, 0);
@@ -46,7 +46,7 @@ fn a_store_that_is_made_once_more_gets_parts_for_the_months_that_have_none() {
 
 /// A ticking machine creates missing partitions, so users do not have to.
 #[test]
-fn a_machine_that_begins_to_tick_sees_to_the_months() {
+fn the_first_tick_of_a_machine_creates_missing_month_partitions() {
     needs!("postgresql");
     let fresh = Fresh::made();
     drop_month(&fresh, 1);
@@ -61,7 +61,7 @@ fn a_machine_that_begins_to_tick_sees_to_the_months() {
 }
 
 #[test]
-fn a_fleet_knows_how_many_machines_tick() {
+fn the_due_query_counts_the_machines_that_tick() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
@@ -89,7 +89,7 @@ fn kept(fresh: &Fresh) -> Postgres {
 
 /// An old connection must give the answers of a new one, although the server may reuse query plans.
 #[test]
-fn a_connection_that_is_kept_answers_the_same() {
+fn an_old_connection_reads_the_same_as_a_new_connection() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     agent.arrive(&[message(7), message(8), message(9), hint(5)]).unwrap();
@@ -171,7 +171,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
 
 /// An old connection must write the rows of a new one, although the server may reuse query plans.
 #[test]
-fn a_connection_that_is_kept_changes_the_same() {
+fn an_old_connection_writes_the_same_as_a_new_connection() {
     needs!("postgresql");
     let written = |fresh: &Fresh| {
         ["state", "due", "inbox", "lease", "event", "archive", "record"].map(|table| {
@@ -192,7 +192,7 @@ fn a_connection_that_is_kept_changes_the_same() {
 
 /// One round trip takes the lock and loads the archive lines that a step needs to start a run.
 #[test]
-fn a_claim_asks_once() {
+fn a_claim_loads_its_lines_in_one_round_trip() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let proxy = Proxy::start(None);
@@ -236,7 +236,7 @@ fn a_claim_asks_once() {
 
 /// A single round trip inserts a message for an agent that was not looked up.
 #[test]
-fn a_message_is_told_where_the_agent_takes_it() {
+fn deliver_inserts_a_message_only_if_the_agent_accepts_it() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();

@@ -27,7 +27,7 @@ fn has(agent: &Rc<dyn AgentRecords + '_>, key: &str) -> bool {
 }
 
 #[test]
-fn a_key_comes_and_goes_with_what_names_it() {
+fn a_trigger_key_is_written_and_deleted_with_its_trigger() {
     needs!("postgresql");
     let (fresh, _store, agent) = in_a_store();
     let mine = hold(&agent);
@@ -54,7 +54,7 @@ fn a_key_comes_and_goes_with_what_names_it() {
 }
 
 #[test]
-fn whoever_has_the_agents_triggers_after_it_gets_its_keys() {
+fn trigger_keys_move_to_the_agent_that_replaces_a_removed_agent() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
@@ -125,7 +125,7 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
 }
 
 #[test]
-fn many_that_use_a_trigger_at_once_use_it_no_more_often() {
+fn concurrent_uses_of_a_trigger_stay_within_its_limit() {
     needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");

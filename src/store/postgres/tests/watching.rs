@@ -65,7 +65,7 @@ fn heard(fresh: &Fresh, person: &mut Connection) -> Vec<String> {
 }
 
 #[test]
-fn whoever_waits_for_an_agent_hears_of_its_changes() {
+fn every_subscription_is_notified_of_changes_of_its_agents() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let (store, other, third) = (fresh.open(), fresh.open(), fresh.open());
@@ -88,7 +88,7 @@ fn whoever_waits_for_an_agent_hears_of_its_changes() {
 }
 
 #[test]
-fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
+fn every_kind_of_change_is_notified_and_arrivals_are_not() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
@@ -120,7 +120,7 @@ fn whatever_changes_an_agent_is_told_and_what_arrives_is_not() {
 }
 
 #[test]
-fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
+fn an_expired_watcher_row_is_ignored_and_the_next_watch_deletes_it() {
     needs!("postgresql");
     let (fresh, store, a) = in_a_store();
     create(&store, "b");
@@ -140,7 +140,7 @@ fn a_row_counts_until_its_time_is_over_and_the_next_who_waits_removes_it() {
 }
 
 #[test]
-fn a_connection_that_is_lost_is_made_anew() {
+fn a_subscription_reconnects_after_a_lost_connection() {
     needs!("postgresql");
     let (fresh, _store, a) = in_a_store();
     let role = format!("{}_lost", fresh.schema);
@@ -163,7 +163,7 @@ fn a_connection_that_is_lost_is_made_anew() {
 }
 
 #[test]
-fn words_come_through_tls() {
+fn notifications_are_received_over_tls() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let a = create(&fresh.open(), "a");
@@ -180,7 +180,7 @@ fn words_come_through_tls() {
 }
 
 #[test]
-fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
+fn a_role_without_write_access_gets_no_notifications_and_no_error() {
     needs!("postgresql");
     let (fresh, _store, a) = in_a_store();
     let of = |part: &str| format!("{}_{part}", fresh.schema);
@@ -211,7 +211,7 @@ fn who_may_not_write_hears_nothing_and_says_nothing_of_it() {
 /// A pooler shares one connection among many clients, so a subscription would be left to the next
 /// client.
 #[test]
-fn behind_a_pooler_nobody_listens() {
+fn a_store_behind_a_pooler_does_not_subscribe() {
     needs!("postgresql");
     let fresh = Fresh::made();
     create(&fresh.open(), "a");

@@ -48,7 +48,7 @@ fn a_greeting_may_be_cut_at_any_byte() {
 }
 
 #[test]
-fn what_is_no_answer_loses_the_connection() {
+fn an_invalid_answer_loses_the_connection() {
     let long_row = [&[b'D'][..], &u32::MAX.to_be_bytes()].concat();
     for answer in [
         b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
@@ -88,7 +88,7 @@ fn what_is_no_answer_loses_the_connection() {
 }
 
 #[test]
-fn a_server_must_be_fit() {
+fn an_unsuitable_server_is_refused() {
     for (greeting, says) in [
         (greeting("13.14", "on", "UTF8"), "version 14"),
         (greeting("", "on", "UTF8"), "version 14"),
@@ -157,7 +157,7 @@ fn a_server_has_to_show_that_it_knows_the_password() {
 }
 
 #[test]
-fn both_may_have_megabytes_to_say_at_once() {
+fn client_and_server_can_send_megabytes_at_once() {
     let (url, server) = serve(|stream| {
         stream.write_all(&good_greeting()).unwrap();
         // The server reads nothing until it has sent all of this.
@@ -174,7 +174,7 @@ fn both_may_have_megabytes_to_say_at_once() {
 }
 
 #[test]
-fn what_was_not_handed_over_was_not_sent() {
+fn a_statement_that_is_not_written_completely_counts_as_not_sent() {
     let (url, server) = serve(|stream| {
         stream.write_all(&good_greeting()).unwrap();
         std::thread::sleep(SHORT * 3);
@@ -189,7 +189,7 @@ fn what_was_not_handed_over_was_not_sent() {
 }
 
 #[test]
-fn a_server_that_never_comes_to_an_end_is_left() {
+fn an_endless_answer_or_greeting_ends_at_the_deadline() {
     for greets in [true, false] {
         let (url, server) = serve(move |stream| {
             if greets {
@@ -213,7 +213,7 @@ fn a_server_that_never_comes_to_an_end_is_left() {
 
 /// Each byte of a correct conversation is replaced by others: the client neither panics nor hangs.
 #[test]
-fn any_byte_may_be_wrong() {
+fn a_wrong_byte_neither_panics_nor_hangs_the_client() {
     let whole = good_answer();
     for at in 0..whole.len() {
         for wrong in [0, 1, 0x7f, 0xff] {

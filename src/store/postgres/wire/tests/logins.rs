@@ -9,7 +9,7 @@ use super::rig::{self, LONG, server};
 use super::{SHORT, open, refused, trip};
 
 #[test]
-fn passwords_are_shown_by_scram() {
+fn a_login_with_scram_needs_the_right_password() {
     needs!("postgresql");
     let url = server().tcp_url("scram", "127.0.0.1", "");
     open(&url, Some("secret")).unwrap();
@@ -19,7 +19,7 @@ fn passwords_are_shown_by_scram() {
 }
 
 #[test]
-fn weaker_ways_need_a_server_that_is_certain() {
+fn a_cleartext_password_is_sent_only_to_a_verified_server() {
     needs!("postgresql");
     let roots = format!("&sslrootcert={}", server().roots().display());
     // A weak hash is allowed because no data leaves this machine.
@@ -80,7 +80,7 @@ fn a_server_that_is_not_there_is_unreachable() {
 }
 
 #[test]
-fn nobody_is_waited_for_beyond_the_deadline() {
+fn a_silent_server_is_unreachable_after_the_deadline() {
     // The listener never accepts, but the system's queue completes the connection.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
@@ -98,7 +98,7 @@ fn nobody_is_waited_for_beyond_the_deadline() {
 }
 
 #[test]
-fn pgbouncer_passes_flights_on() {
+fn round_trips_work_through_pgbouncer() {
     needs!("postgresql");
     let server = server();
     let _alone = crate::alone::alone();

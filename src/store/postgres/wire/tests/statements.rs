@@ -11,7 +11,7 @@ fn connected() -> Connection {
 }
 
 #[test]
-fn a_flight_has_one_answer_for_each_statement() {
+fn a_round_trip_has_one_answer_for_each_statement() {
     needs!("postgresql");
     let mut connection = connected();
     let answers = trip(
@@ -33,7 +33,7 @@ fn a_flight_has_one_answer_for_each_statement() {
 }
 
 #[test]
-fn what_is_refused_leaves_the_connection_usable() {
+fn a_refused_statement_leaves_the_connection_usable() {
     needs!("postgresql");
     let mut connection = connected();
     let refused = trip(&mut connection, "SELECT 1; SELECT 1/0; SELECT 2", LONG).unwrap_err();
@@ -53,7 +53,7 @@ fn what_is_refused_leaves_the_connection_usable() {
 }
 
 #[test]
-fn parameters_come_back_as_they_went() {
+fn parameters_are_sent_and_read_back_unchanged() {
     needs!("postgresql");
     let mut connection = connected();
     let texts =
@@ -89,7 +89,7 @@ fn parameters_come_back_as_they_went() {
 }
 
 #[test]
-fn megabytes_go_both_ways() {
+fn megabytes_are_sent_and_received() {
     needs!("postgresql");
     let roots = server().roots();
     let tls = server().tcp_url("trusted", "localhost", &format!("&sslrootcert={}", roots.display()));
@@ -107,7 +107,7 @@ fn megabytes_go_both_ways() {
 }
 
 #[test]
-fn notifications_are_heard() {
+fn notifications_are_received() {
     needs!("postgresql");
     let (mut hearing, mut telling) = (connected(), connected());
     trip(&mut hearing, "LISTEN heard; LISTEN heard_2", LONG).unwrap();
@@ -127,7 +127,7 @@ fn notifications_are_heard() {
 }
 
 #[test]
-fn a_flight_ends_at_its_deadline() {
+fn a_round_trip_ends_at_its_deadline() {
     needs!("postgresql");
     let mut connection = connected();
     let begun = Instant::now();
@@ -138,7 +138,7 @@ fn a_flight_ends_at_its_deadline() {
 }
 
 #[test]
-fn a_connection_that_was_ended_meanwhile_has_sent_nothing() {
+fn a_statement_on_a_terminated_connection_counts_as_not_sent() {
     needs!("postgresql");
     let mut connection = connected();
     let answers = trip(&mut connection, "SELECT pg_backend_pid()", LONG).unwrap();

@@ -8,7 +8,7 @@ use super::super::password::Sources;
 use crate::store::is_url;
 
 #[test]
-fn a_url_is_shown_so_that_it_means_the_same() {
+fn the_shown_form_of_a_url_parses_to_the_same_url() {
     for (text, shown) in [
         ("postgres://db/agents", "postgres://db/agents?schema=dormouse"),
         ("postgresql://me@DB.Example:5432/agents?schema=team", "postgres://me@db.example/agents?schema=team"),
@@ -36,7 +36,7 @@ fn a_url_is_shown_so_that_it_means_the_same() {
 }
 
 #[test]
-fn a_url_is_refused_with_what_to_do() {
+fn an_invalid_url_is_refused_with_a_hint() {
     for (text, says) in [
         ("postgres://me:hunter2@db/agents", "PGPASSWORD"),
         ("postgres://db/agents?password=hunter2", "PGPASSWORD"),
@@ -73,7 +73,7 @@ fn a_url_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn passwords_come_from_a_file_that_nobody_else_reads() {
+fn a_password_is_read_from_a_private_plain_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("pass");
     let write = |text: &str, mode: u32| {
