@@ -31,8 +31,8 @@ compile_error!("dormouse needs Linux");
 
 #[cfg(all(test, feature = "postgres"))]
 #[macro_use]
-#[path = "../tests/it/needs.rs"]
-mod needs;
+#[path = "../tests/it/missing_tools.rs"]
+mod missing_tools;
 #[cfg(test)]
 mod alone;
 mod cap_fs;

@@ -35,7 +35,7 @@ fn in_shell(sandbox: &Sandbox, shell: &str, options: &[&str], text: &str) -> Opt
         }
         Err(error) => {
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{shell}");
-            assert!(!crate::needs::has(&[shell]));
+            assert!(!crate::missing_tools::has(&[shell]));
             None
         }
     }

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::checker;
 use crate::harness::{Ran, Sandbox};
-use crate::held::{Held, call};
+use crate::paused::{Held, call};
 use crate::setup::{extend_policy, fifo, lives, names, objects, texts, words};
 use crate::strace::record;
 

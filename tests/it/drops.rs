@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::checker;
 use crate::harness::Sandbox;
-use crate::held::Held;
+use crate::paused::Held;
 use crate::setup::{add, assert_includes, extend_policy, names, texts};
 use crate::strace::{Call, record};
 

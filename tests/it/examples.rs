@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use crate::docs::root;
 use crate::harness::{Ran, copy_tree, dormouse, write_program};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 
 fn examples() -> PathBuf {
     root().join("examples")

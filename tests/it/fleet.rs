@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::cutting::Proxy;
+use crate::connection_proxy::Proxy;
 use crate::harness::{Cmd, Sandbox, write_program};
 use crate::server::{Bouncer, LONG, Server, durable, server};
 use crate::setup::{eventually, names, objects, texts, tree};

@@ -22,7 +22,7 @@ use self::host::Fleet;
 use self::judge::{Evidence, Sign, judge, pairs};
 use self::net::Line;
 use crate::harness::Ran;
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::server::{Server, durable};
 use crate::setup::{Beside, eventually, number};
 

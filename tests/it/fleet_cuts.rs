@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::cutting::{Cut, Proxy};
+use crate::connection_proxy::{Cut, Proxy};
 use crate::fleet::Machine;
 use crate::harness::each_in_parallel;
 use crate::server::durable;

@@ -16,7 +16,7 @@ use crate::fleet_chaos::host::{Fleet, Host};
 use crate::fleet_chaos::judge::{Line, Sign};
 use crate::fleet_chaos::net::network;
 use crate::harness::Ran;
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::server::{Server, durable, own};
 use crate::setup::{Beside, eventually};
 use crate::storm::world::mount;

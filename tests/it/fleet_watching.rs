@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::cutting::Proxy;
+use crate::connection_proxy::Proxy;
 use crate::fleet::Machine;
 use crate::harness::Sandbox;
 use crate::server::{Bouncer, server};

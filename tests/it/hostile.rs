@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::harness::{Sandbox, copy_of_dormouse, dormouse, each_in_parallel};
 use crate::journal::{NO_MARK, line, write};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{json_in, words};
 
 /// Reading and writing commands that a script may run in a git clone.

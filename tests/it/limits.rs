@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Cmd, Sandbox, copy_of_dormouse, dormouse};
 use crate::journal::{self, NO_MARK, line};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{self, edit_policy, failure, json_in, objects};
 use crate::strace;
 

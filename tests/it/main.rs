@@ -4,23 +4,23 @@
 //!
 //! 1. Shared parts: `harness` (a directory for each test, and running a command), `setup` (agents
 //!    and helpers), `checker` (an independent check of records).
-//! 2. Single commands: `lifecycle`, `making`, `editing`, `messages`, `tick`, `turns`, `planes`,
-//!    `tasks`, `triggers`, `ingress`, `hooks`, `inspect`, `doctor`, `verdicts`, `following`,
-//!    `services`, `metrics`, `usage`, `naming`, `logs`, `listing`, `progress`, `reported`,
-//!    `watching`, `written`.
-//! 3. Combinations of parts: `edges`, `stop`, `preemption`, `slots`, `delegation`, `silence`, and
+//! 2. Single commands: `lifecycle`, `creation`, `editing`, `messages`, `tick`, `turns`,
+//!    `work_and_waits`, `tasks`, `triggers`, `ingress`, `hooks`, `inspect`, `doctor`,
+//!    `enqueue_await`, `following`, `services`, `metrics`, `usage`, `naming`, `logs`, `listing`,
+//!    `progress`, `report_page`, `watching`, `output_files`.
+//! 3. Combinations of parts: `edges`, `stop`, `preemption`, `slots`, `delegation`, `wait_ends`, and
 //!    `model`, which compares the program with a reference model.
-//! 4. Faults of the machine: `strace` and `held` (stop a command at a system call), `scenarios`,
+//! 4. Faults of the machine: `strace` and `paused` (stop a command at a system call), `scenarios`,
 //!    `crash`, `faults`, `power`, `limits`, `effects`, `concurrency`.
-//! 5. Other programs and users: `backlog`, `drops`, `rejected`, `sharing`, `owners`, `scratch`,
-//!    `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `hostile`, `shown`,
+//! 5. Other programs and users: `backlog`, `drops`, `rejected`, `sharing`, `owners`, `cache_files`,
+//!    `clones`, `copies`, `git_sync`, `git_push`, `git_merges`, `replays`, `hostile`, `escaping`,
 //!    `fuzz`.
 //! 6. Everything at once: `storm`, and on several machines `fleet_chaos`.
 //! 7. Rules of the project itself: `tidy`, `docs`, `examples`, `outside`, `packaging`, `pasting`,
 //!    `format`, `cost`.
 
 #[macro_use]
-mod needs;
+mod missing_tools;
 
 mod asking;
 mod attempts;
@@ -28,7 +28,7 @@ mod attention;
 mod authority;
 mod awaiting;
 mod backlog;
-mod beginning;
+mod cache_files;
 mod checker;
 mod clock;
 mod clones;
@@ -36,10 +36,11 @@ mod command_lists;
 mod committing;
 mod completions;
 mod concurrency;
+mod connection_proxy;
 mod copies;
 mod cost;
 mod crash;
-mod cutting;
+mod creation;
 mod deferrals;
 mod delegation;
 mod docs;
@@ -48,7 +49,9 @@ mod drops;
 mod edges;
 mod editing;
 mod effects;
-mod elsewhere;
+mod ended_runs;
+mod enqueue_await;
+mod escaping;
 mod examples;
 mod faults;
 mod fleet;
@@ -65,7 +68,7 @@ mod fleet_trouble;
 mod fleet_watching;
 mod fleet_workers;
 mod following;
-mod foresight;
+mod forecasts;
 mod format;
 mod fuzz;
 mod gc;
@@ -74,74 +77,71 @@ mod git_merges;
 mod git_push;
 mod git_races;
 mod git_sync;
-mod guests;
+mod group_members;
 mod harness;
-mod held;
+mod help;
+mod hook_delivery;
 mod hooks;
 mod hostile;
+mod in_database;
 mod ingress;
 mod inspect;
 mod journal;
-mod leavings;
 mod lifecycle;
 mod limits;
 mod listing;
-mod litter;
 mod logs;
-mod looking;
-mod making;
-mod manners;
 mod messages;
 mod metrics;
 mod mistakes;
 mod model;
-mod moments;
 mod naming;
 mod output;
+mod output_files;
 mod outside;
 mod owners;
 mod packaging;
 mod pasting;
+mod paused;
 mod permissions;
-mod planes;
 mod power;
 mod preemption;
 mod progress;
 mod questions;
+mod reading;
 mod rejected;
 mod remotes;
 mod removing;
 mod renaming;
 mod replays;
-mod reported;
+mod report_page;
 mod resources;
 mod scenarios;
-mod scratch;
 mod secrets;
 mod server;
 mod services;
 mod setup;
-mod several;
+mod several_agents;
 mod sharing;
-mod shown;
 mod signals;
-mod silence;
 mod slots;
+mod stale_files;
 mod stop;
 mod storm;
 mod strace;
 mod summary;
 mod tasks;
-mod telling;
 mod templates;
 mod tick;
 mod tidy;
 mod timeouts;
+mod times;
 mod travel;
 mod triggers;
 mod turns;
 mod usage;
-mod verdicts;
-mod waking;
+mod wait_ends;
+mod wake_inputs;
+mod warnings;
 mod watching;
-mod written;
+mod work_and_waits;

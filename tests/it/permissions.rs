@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{commands, eventually, failure, mode, only_file, say, started, step, tree, words};
 use crate::sharing::mode as set_mode;
 

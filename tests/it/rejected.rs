@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{add, names, objects, only_object, texts};
 
 /// Returns a started agent `a` whose turns succeed, with an empty inbox.

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox};
-use crate::held::{self, Held};
+use crate::paused::{self, Held};
 use crate::setup::{add, agents, failure, names, objects, say, started, texts, tree};
 use crate::strace;
 use crate::travel::{
@@ -377,7 +377,7 @@ fn commands_for_all_agents_ignore_an_agent_that_is_removed_meanwhile() {
         let calls = strace::record(&template.copy(), &args, "").calls;
         // The command is stopped after it lists all agents, or else when it opens its settings.
         let listed = calls.iter().rfind(|call| call.name == "getdents64" && call.rest.contains("/agents>"));
-        let at = listed.unwrap_or_else(|| held::call(&calls, "open", "dormouse.toml"));
+        let at = listed.unwrap_or_else(|| paused::call(&calls, "open", "dormouse.toml"));
         let command = Held::at(&here, &args, "", at);
         here.run(["rm", "bob", "--no-export", "--force"]);
         let ran = command.go_on().exits(if is_all { 0 } else { 3 });

@@ -6,7 +6,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
-use crate::held::{self, Held};
+use crate::paused::{self, Held};
 use crate::setup::{add, agents, failure, hook, names, objects, own_name, say, started, texts};
 use crate::strace::{self, Harm};
 use crate::travel::{
@@ -186,7 +186,7 @@ fn a_message_that_was_sent_before_a_rename_is_delivered() {
     add(&template, "bob", send);
     template.run(["enqueue", "bob", "go"]);
     let calls = strace::record(&template.copy(), &["tick", "bob"], "").calls;
-    let delivery = held::call(&calls, "open", "agents/ada/lock");
+    let delivery = paused::call(&calls, "open", "agents/ada/lock");
     let here = template.copy();
     let tick = Held::at(&here, &["tick", "bob"], "", delivery);
     renamed(&here, "ada", "eve");
@@ -207,7 +207,7 @@ fn a_message_that_was_sent_before_a_rename_is_delivered() {
     }
     // The renaming is killed when neither name exists: the delivery is put off.
     let calls = strace::record(&template.copy(), &["rename", "ada", "eve"], "").points();
-    let gone = held::call(&calls, "rename", ".gone-ada");
+    let gone = paused::call(&calls, "rename", ".gone-ada");
     let here = template.copy();
     strace::harm(&here, &["rename", "ada", "eve"], "", gone, Harm::Kill);
     here.cmd(["tick", "bob"]).assert().stderr(contains("not delivered yet"));
@@ -325,7 +325,7 @@ fn enqueue_delivers_or_fails_if_the_agent_is_renamed_meanwhile() {
     needs!("strace");
     let template = started("true");
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
-    let arrival = held::call(&calls, "rename", "/inbox");
+    let arrival = paused::call(&calls, "rename", "/inbox");
     let after = calls.iter().skip_while(|call| !std::ptr::eq(*call, arrival)).nth(1).unwrap();
     for call in [arrival, after] {
         let here = template.copy();

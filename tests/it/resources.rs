@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::Sandbox;
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{
     Beside, add, edit_file, eventually, extend_policy, field_of, json_in, kill, lives, names as names_in,
     objects, own_name, started,

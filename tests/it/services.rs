@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Sandbox, dormouse, write_program};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{Beside, eventually, names, objects, wait_for};
 
 /// Creates a state directory, with an agent, in a directory with the given name.

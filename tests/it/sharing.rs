@@ -10,7 +10,7 @@ use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, copy_of_dormouse};
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{assert_includes, edit_file, eventually, extend_policy, json_in, tree};
 
 pub const OWNER: u32 = 60_001;

@@ -15,7 +15,7 @@ use predicates::str::contains;
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
-use crate::held::{self, Held};
+use crate::paused::{self, Held};
 use crate::setup::{
     Beside, Tree, add, agents, eventually, failure, field, hook, names, objects, own_name, processes, say,
     started, started_with, texts, tree,
@@ -582,7 +582,7 @@ pub fn produce(sandbox: &Sandbox, agent: &str, number: usize, kept: &mut Vec<Str
 /// Returns the calls with which `enqueue` opens the inbox and renames its message into it.
 pub fn around_the_arrival(template: &Sandbox) -> [Call; 2] {
     let calls = strace::record(&template.copy(), &["enqueue", "ada", "held"], "").calls;
-    let arrival = held::call(&calls, "rename", "/inbox");
+    let arrival = paused::call(&calls, "rename", "/inbox");
     let until = calls.iter().take_while(|call| !std::ptr::eq(*call, arrival));
     let before = until.filter(|call| call.act() == "open" && call.rest.contains("/inbox")).last().unwrap();
     [before.clone(), arrival.clone()]

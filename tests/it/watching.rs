@@ -10,7 +10,7 @@ use predicates::str::contains;
 use rustix::process::Signal;
 
 use crate::harness::Sandbox;
-use crate::needs::leave_out;
+use crate::missing_tools::leave_out;
 use crate::setup::{add, eventually, extend_policy, say, started, started_with, step_on, words};
 
 use terminal::Terminal;

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::{AGENT, agent, is_sound, run};
 use crate::harness::Sandbox;
-use crate::held::{Held, call};
+use crate::paused::{Held, call};
 use crate::setup::{add, edit_file, git, make_repository, names};
 use crate::strace::{Call, record};
 

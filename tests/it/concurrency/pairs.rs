@@ -15,7 +15,7 @@ use super::{AGENT, heard, is_sound, run, spawn};
 use crate::checker;
 use crate::command_lists::{READERS, WRITERS};
 use crate::harness::{Cmd, Ran, Sandbox, each_in_parallel, one_in, write_program};
-use crate::held::Held;
+use crate::paused::Held;
 use crate::setup::{
     HOOKS, eventually, extend_policy, fifo, kill, lives, names, number, own_name, processes, words,
 };

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{AGENT, agent, is_sound};
 use crate::harness::{each_in_parallel, one_in};
-use crate::held::{Held, call};
+use crate::paused::{Held, call};
 use crate::setup::{objects, only_file};
 use crate::strace::{Call, Harm, harm, record};
 

@@ -17,8 +17,8 @@ use crate::setup::{eventually, started};
 
 /// Returns the path of a program, or `None` if the machine lacks it.
 fn program(name: &str, package: &str) -> Option<PathBuf> {
-    let found = crate::needs::find(name);
-    assert!(found.is_some() || !crate::needs::has(&[name]), "{package}");
+    let found = crate::missing_tools::find(name);
+    assert!(found.is_some() || !crate::missing_tools::has(&[name]), "{package}");
     found
 }
 

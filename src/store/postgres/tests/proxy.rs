@@ -2,7 +2,7 @@
 
 use super::{Fresh, Url, rig};
 
-#[path = "../../../../tests/it/cutting.rs"]
+#[path = "../../../../tests/it/connection_proxy.rs"]
 mod cutting;
 
 pub use cutting::Cut;

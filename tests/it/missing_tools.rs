@@ -13,7 +13,7 @@ static LEFT_OUT: Mutex<BTreeMap<String, BTreeSet<String>>> = Mutex::new(BTreeMap
 /// Returns from the calling test, as passed, if the machine lacks one of these tools.
 macro_rules! needs {
     ($($tool:literal),+ $(; $passed:expr)?) => {
-        if !$crate::needs::has(&[$($tool),+]) {
+        if !$crate::missing_tools::has(&[$($tool),+]) {
             return $($passed)?;
         }
     };

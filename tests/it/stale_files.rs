@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::held::{Held, call};
+use crate::paused::{Held, call};
 use crate::setup::{add, names, objects, say, started};
 use crate::strace::{self, Harm};
 

@@ -2,8 +2,8 @@
 //! after a command was killed.
 //!
 //! The commands of the crash tests, and some more, are killed at their system calls. CI takes a
-//! sample with a seed; `DORMOUSE_FORESIGHT=all cargo test --test it foresight` takes every call,
-//! and `DORMOUSE_FORESIGHT_SEED` draws another sample.
+//! sample with a seed; `DORMOUSE_FORECASTS=all cargo test --test it forecasts` takes every call,
+//! and `DORMOUSE_FORECASTS_SEED` draws another sample.
 
 use std::fs;
 
@@ -176,7 +176,7 @@ fn predictions_hold_after_a_kill_at_any_call() {
     needs!("strace");
     let of_crashes = SCENARIOS.iter().filter(|scenario| scenario.name != "tick: a backlog is filed");
     let situations: Vec<&Scenario> = of_crashes.chain(SITUATIONS).collect();
-    let only = std::env::var("DORMOUSE_FORESIGHT").unwrap_or_default();
+    let only = std::env::var("DORMOUSE_FORECASTS").unwrap_or_default();
     let templates: Vec<Sandbox> = situations.iter().map(|situation| (situation.prepare)()).collect();
     let mut cuts = Vec::new();
     for (place, (situation, template)) in situations.iter().zip(&templates).enumerate() {
@@ -212,7 +212,7 @@ fn predictions_hold_after_a_kill_at_any_call() {
 
 /// Returns a sample, which depends only on the seed and has at least one kill of each situation.
 fn sample(cuts: Vec<Cut>) -> Vec<Cut> {
-    let mut state = number("DORMOUSE_FORESIGHT_SEED", 1);
+    let mut state = number("DORMOUSE_FORECASTS_SEED", 1);
     let mut draw = |below: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below

@@ -13,8 +13,8 @@ use crate::setup::{number, words};
 
 /// Modules whose tests run again with PostgreSQL. `naming::` matches `renaming::` too.
 const FAMILIES: &str = "asking:: attention:: authority:: awaiting:: clock:: deferrals:: delegation:: gc:: hooks:: ingress:: \
-     inspect:: lifecycle:: limits:: messages:: metrics:: naming:: planes:: preemption:: reported:: \
-     resources:: signals:: silence:: slots:: stop:: summary:: tasks:: telling:: tick:: timeouts:: \
+     inspect:: lifecycle:: limits:: messages:: metrics:: naming:: work_and_waits:: preemption:: report_page:: \
+     resources:: signals:: wait_ends:: slots:: stop:: summary:: tasks:: hook_delivery:: tick:: timeouts:: \
      triggers:: turns::";
 
 /// Tests of these modules that cannot pass with a database:
@@ -90,8 +90,8 @@ const ABOUT_FILES: &[&str] = &[
     "naming::an_agent_name_after_ack_or_drop_names_the_agent",
     "naming::events_follow_ends_without_a_reader_or_a_state_directory",
     "naming::every_list_covers_all_agents_unless_some_are_named",
-    "planes::a_message_to_another_agent_is_delivered_once",
-    "planes::a_work_item_is_shown_whole",
+    "work_and_waits::a_message_to_another_agent_is_delivered_once",
+    "work_and_waits::a_work_item_is_shown_whole",
     "preemption::checkpoints::a_turn_runs_even_if_its_checkpoint_is_missing",
     "preemption::checkpoints::a_turn_whose_timeout_is_over_can_save_a_checkpoint",
     "preemption::ending::renewed_sections_end_after_max_section",
@@ -109,17 +109,17 @@ const ABOUT_FILES: &[&str] = &[
     "renaming::two_concurrent_renames_leave_one_agent",
     "renaming::a_message_that_was_sent_before_a_rename_is_delivered",
     "renaming::a_refused_rename_changes_nothing",
-    "reported::a_browser_finds_nothing_to_run_in_the_page",
-    "reported::report_works_without_agents_and_with_an_unreadable_agent",
-    "reported::ten_thousand_turns_make_no_large_page",
-    "reported::text_from_outside_stays_text",
+    "report_page::a_browser_finds_nothing_to_run_in_the_page",
+    "report_page::report_works_without_agents_and_with_an_unreadable_agent",
+    "report_page::ten_thousand_turns_make_no_large_page",
+    "report_page::text_from_outside_stays_text",
     "resources::a_limit_that_is_raised_counts_with_the_next_step",
     "resources::an_invalid_limit_is_refused_when_the_policy_is_read",
     "resources::tick_all_orders_agents_by_priority_and_waiting_time",
     "resources::a_killed_tick_keeps_its_workspace_until_its_processes_have_ended",
     "signals::every_way_to_end_a_turn_ends_a_turn_that_resists",
     "signals::a_process_with_the_reused_pid_of_a_task_is_not_killed",
-    "silence::a_step_ends_a_wait_for_a_task_whose_result_is_lost",
+    "wait_ends::a_step_ends_a_wait_for_a_task_whose_result_is_lost",
     "summary::a_dropped_file_is_counted_before_a_step_and_after_its_rejection",
     "summary::a_dropped_file_keeps_a_delegation_open",
     "summary::get_and_list_show_a_hint_before_any_step",
@@ -157,10 +157,10 @@ fn list(filters: &[&str]) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// The sample is each sixth test, beginning with number `DORMOUSE_ELSEWHERE_SEED` (default 0).
+/// The sample is each sixth test, beginning with number `DORMOUSE_IN_DATABASE_SEED` (default 0).
 const STEP: usize = 6;
 
-/// Runs a sixth of the tests. `DORMOUSE_ELSEWHERE=all` runs all of them.
+/// Runs a sixth of the tests. `DORMOUSE_IN_DATABASE=all` runs all of them.
 #[test]
 fn commands_do_the_same_in_a_database() {
     if is_elsewhere() {
@@ -169,12 +169,12 @@ fn commands_do_the_same_in_a_database() {
     let mut all = list(&words(FAMILIES));
     all.retain(|name| !ABOUT_FILES.contains(&name.as_str()));
     assert!(all.len() > 450, "{all:?}");
-    let step = match std::env::var("DORMOUSE_ELSEWHERE").as_deref() {
+    let step = match std::env::var("DORMOUSE_IN_DATABASE").as_deref() {
         Ok("all") => 1,
-        Ok(other) => panic!("DORMOUSE_ELSEWHERE is `all` or unset, and not `{other}`"),
+        Ok(other) => panic!("DORMOUSE_IN_DATABASE is `all` or unset, and not `{other}`"),
         Err(_) => STEP,
     };
-    let first = number("DORMOUSE_ELSEWHERE_SEED", 0) as usize % step;
+    let first = number("DORMOUSE_IN_DATABASE_SEED", 0) as usize % step;
     let sample: Vec<&String> = all.iter().skip(first).step_by(step).collect();
     let mut tests = Command::new(std::env::current_exe().unwrap());
     tests.args(&sample).args(["--exact", "--test-threads=2"]);
