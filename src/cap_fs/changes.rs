@@ -61,7 +61,7 @@ impl CapPath {
 
     /// Creates a new, empty file like [`CapPath::create`], for the users in `access`.
     pub fn create_for(&self, access: Access) -> Result<File> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         self.or_clear(|| self.create_new(access))
     }
 
@@ -89,7 +89,7 @@ impl CapPath {
 
     /// Creates a directory like [`CapPath::make_dir`], for the users in `access`.
     pub fn make_dir_for(&self, access: Access) -> Result<bool> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         self.or_clear(|| match self.mkdir(access) {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) if self.is_dir()? => Ok(false),
@@ -138,7 +138,7 @@ impl CapPath {
 
     /// Creates a named pipe that only its owner may use. Changes nothing if the path exists.
     pub fn make_pipe(&self) -> Result<()> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         let make =
             |above: &OwnedFd, name: &OsStr| rustix::fs::mknodat(above, name, FileType::Fifo, OWNERS_FILE, 0);
         match self.in_parent(make) {
@@ -160,7 +160,7 @@ impl CapPath {
         to: &CapPath,
         rename: impl FnOnce(&OwnedFd, &OsStr, &OwnedFd, &OsStr) -> rustix::io::Result<()>,
     ) -> Result<rustix::io::Result<()>> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         to.clear_if_unlike(self)?;
         let renamed = self.in_parent(|from_dir, from| {
             if self.path.parent() == to.path.parent() {
@@ -180,7 +180,7 @@ impl CapPath {
     /// Renames this path to `to`, whose parent the caller has open as `dir`. Fails if this path
     /// does not exist.
     pub fn rename_into(&self, dir: &File, to: &CapPath) -> Result<()> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         to.clear_if_unlike(self)?;
         match self.in_parent(|from_dir, from| rustix::fs::renameat(from_dir, from, dir, to.name())) {
             Err(Errno::LOOP | Errno::XDEV) => Err(self.refused(Errno::LOOP, "rename")),
@@ -233,7 +233,7 @@ impl CapPath {
     /// Sets the modification time of a directory, in seconds since 1970. The next change in the
     /// directory sets the present time again. Returns false if another user owns the directory.
     pub fn set_changed(&self, seconds: i64) -> Result<bool> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         let at = Timespec { tv_sec: seconds, tv_nsec: 0 };
         let times = Timestamps { last_access: at, last_modification: at };
         let set = self
@@ -247,8 +247,8 @@ impl CapPath {
 
     /// Gives this directory the owner, group and permissions of `other`. Returns false if this user
     /// may not do that, or if `other` also has an access control list (ACL), which is not copied.
-    pub fn take_after(&self, other: &CapPath) -> Result<bool> {
-        self.root.refuse_stranger()?;
+    pub fn copy_owner_from(&self, other: &CapPath) -> Result<bool> {
+        self.root.check_may_change()?;
         let (Some(new), Some(old)) = (self.open_dir()?, other.open_dir()?) else { return Ok(false) };
         let (new_stat, old_stat) = (
             rustix::fs::fstat(&new).context("look at", &self.path)?,
@@ -279,7 +279,7 @@ impl CapPath {
     }
 
     fn unlink(&self, how: AtFlags) -> Result<()> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         match self.in_parent(|above, name| rustix::fs::unlinkat(above, name, how)) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(Errno::ISDIR) if self.is_scratch() => self.remove_tree(),
@@ -305,7 +305,7 @@ impl CapPath {
     /// Removes the entries of this directory for which `is_stale` returns true, except directories.
     /// Returns true if the directory is then empty or does not exist.
     pub fn clear(&self, mut is_stale: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         let Some(dir) = self.open_dir()? else { return Ok(true) };
         let mut is_empty = true;
         for entry in self.entries_of(&dir)? {
@@ -341,7 +341,7 @@ impl CapPath {
         action: &'static str,
         change: impl FnOnce(&str) -> rustix::io::Result<()>,
     ) -> Result<()> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         let found = match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => found,
             Err(Errno::NOENT) => return Ok(()),

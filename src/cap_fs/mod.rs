@@ -58,13 +58,13 @@ impl Root {
     }
 
     /// Sets the callback that reports the removal of a file that blocked the path of a cache.
-    pub fn tell_by(&self, tell: fn(&str)) {
+    pub fn set_notifier(&self, tell: fn(&str)) {
         let _ = self.tell.set(tell);
     }
 
     /// Permits this user to change the state directory of another owner, as far as file permissions
     /// allow. Has no effect for root, because file permissions do not restrict root.
-    pub fn admit_guest(&self) {
+    pub fn allow_changes(&self) {
         self.is_open_to_changes.fetch_or(!geteuid().is_root(), Ordering::Relaxed);
     }
 
@@ -75,7 +75,7 @@ impl Root {
 
     /// Error when this user may not change the state directory, whose owner could not open files of
     /// this user.
-    pub fn refuse_stranger(&self) -> Result<()> {
+    pub fn check_may_change(&self) -> Result<()> {
         if self.is_open_to_changes.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -156,10 +156,10 @@ impl CapPath {
 
     /// Returns the metadata without following a link; `None` if the path does not exist.
     pub fn look(&self) -> Result<Option<Stat>> {
-        self.plain_look().or_else(|error| self.unless_scratch(error))
+        self.read_stat().or_else(|error| self.unless_scratch(error))
     }
 
-    fn plain_look(&self) -> Result<Option<Stat>> {
+    fn read_stat(&self) -> Result<Option<Stat>> {
         match self.open(OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
             Ok(found) => Ok(Some(rustix::fs::fstat(found).context("look at", &self.path)?)),
             Err(Errno::NOENT) => Ok(None),

@@ -106,7 +106,7 @@ impl CapPath {
     /// Opens a plain file for reading and writing in place, and returns its length in bytes.
     /// Creates a missing file if `makes` is set; otherwise returns `None`.
     pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
-        self.root.refuse_stranger()?;
+        self.root.check_may_change()?;
         if makes { self.or_clear(|| self.open_to_write(true)) } else { self.open_to_write(false) }
     }
 

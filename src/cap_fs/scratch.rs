@@ -50,7 +50,7 @@ impl CapPath {
         let upwards = successors(Some(self.clone()), |cap| is_below(cap).then(|| cap.parent()));
         let mut above: Vec<CapPath> = upwards.collect();
         while let Some(cap) = above.pop() {
-            match cap.plain_look() {
+            match cap.read_stat() {
                 Ok(Some(found)) if kind(&found) == FileType::Directory && !above.is_empty() => {
                     // A parent directory without permissions for its owner blocks the path, too.
                     if found.st_mode & 0o700 != 0o700 {
@@ -80,7 +80,7 @@ impl CapPath {
         if !self.is_scratch() {
             return Ok(());
         }
-        match self.plain_look() {
+        match self.read_stat() {
             Ok(None) => {}
             Ok(Some(found)) if (kind(&found) == FileType::Directory) == new.is_dir()? => {}
             Ok(Some(_)) => self.clear_way(),

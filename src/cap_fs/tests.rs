@@ -249,7 +249,7 @@ fn take_after_copies_permissions_and_a_change_updates_the_mtime() {
         cap(name).make_dir().unwrap();
     }
     fs::set_permissions(cap("one").path(), fs::Permissions::from_mode(0o3770)).unwrap();
-    assert!(cap("other").take_after(&cap("one")).unwrap());
+    assert!(cap("other").copy_owner_from(&cap("one")).unwrap());
     assert_eq!((found("other").mode(), found("other").gid()), (found("one").mode(), found("one").gid()));
     assert!(cap("other").set_changed(1).unwrap());
     assert_eq!((found("other").mtime(), found("other").mtime_nsec()), (1, 0));

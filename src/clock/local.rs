@@ -57,7 +57,7 @@ fn machine(root: &Path, now: i64) -> Result<Zone, String> {
     if let Some(found) = of_file(&root.join(LOCALTIME), root, now) {
         return found.map_err(|error| format!("{error}; set TZ to a zone such as Europe/Berlin"));
     }
-    match said_by_debian(root) {
+    match debian_zone(root) {
         None => Ok(Zone::UTC),
         Some(name) => {
             name.parse().map_err(|_| format!("/{TIMEZONE} names `{name}`, which is not a time zone"))
@@ -65,7 +65,7 @@ fn machine(root: &Path, now: i64) -> Result<Zone, String> {
     }
 }
 
-fn said_by_debian(root: &Path) -> Option<String> {
+fn debian_zone(root: &Path) -> Option<String> {
     let text = fs::read_to_string(root.join(TIMEZONE)).ok()?;
     let name = text.trim();
     (!name.is_empty()).then(|| name.to_owned())
@@ -107,7 +107,7 @@ fn named_by(path: &Path) -> Option<Zone> {
 fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
     let (file, rule) =
         Zone::compiled(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;
-    let named = said_by_debian(root).and_then(|name| name.parse().ok());
+    let named = debian_zone(root).and_then(|name| name.parse().ok());
     named
         .into_iter()
         .chain([rule])

@@ -15,7 +15,7 @@ use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::process::foreground;
-use crate::process::turn::Nobody;
+use crate::process::turn::NoMonitor;
 use crate::store::Store;
 
 use super::args::{answer, asked, say_fault, settings};
@@ -104,7 +104,7 @@ fn edited(
         let mut line = editor.clone();
         line.push(" \"$@\"");
         let argv = ["sh".into(), "-c".into(), line, "sh".into(), path.into()];
-        let ran = foreground::run(&argv, &mut Nobody, &foreground::EndOptions::default())?;
+        let ran = foreground::run(&argv, &mut NoMonitor, &foreground::EndOptions::default())?;
         if let Some(trouble) = ran.trouble {
             return Err(Error::failed(trouble));
         }

@@ -21,7 +21,7 @@ use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::Span;
-use crate::process::turn::{MonitorDecision, Nobody};
+use crate::process::turn::{MonitorDecision, NoMonitor};
 use crate::process::{Signal, foreground, signal_named};
 use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
 use crate::rules::transition::arrival::staleness;
@@ -172,7 +172,7 @@ fn within(
     argv: &[OsString],
 ) -> Result<Status> {
     let ending = foreground::EndOptions { orphaned: Some(Signal::KILL), ..foreground::EndOptions::default() };
-    let ran = foreground::run(argv, &mut Nobody, &ending);
+    let ran = foreground::run(argv, &mut NoMonitor, &ending);
     // The critical section ends with this process anyway, so an error must not hide the status.
     let _ = close(session, agent, run_id, Some(section.number));
     let ran = ran?;
@@ -411,7 +411,7 @@ fn run_command(
             let section = section.and_then(|until| instant_of(until, now));
             // An arriving message changes no record, so the monitor also polls the inbox.
             let listens = Instant::now().checked_add(LISTENS);
-            MonitorDecision::GoesOn { ask_again: section.into_iter().chain(listens).min() }
+            MonitorDecision::Continue { next_check: section.into_iter().chain(listens).min() }
         }
         Ok(Some(_)) | Err(_) => MonitorDecision::Ends,
     });

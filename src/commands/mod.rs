@@ -43,7 +43,7 @@ pub use pages::refuse_usage;
 pub fn run(cli: Cli) -> Status {
     spawn::raise_limits();
     // Without a signal handler a progress line may remain after a signal, which is harmless.
-    progress::before_drawing(|| drop(signals::before_end(progress::erase)));
+    progress::before_drawing(|| drop(signals::run_before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
     let command = match &cli.command {
         Some(Command::Pause(_)) => "stop",

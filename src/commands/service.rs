@@ -33,7 +33,7 @@ struct ServiceSpec {
 pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> {
     let store = session.store()?;
     // The user's service manager runs commands as that user, who must own the state directory.
-    let is_owner = store.local().refuse_stranger();
+    let is_owner = store.local().check_may_change();
     let user = if args.user {
         is_owner.map(|()| true)?
     } else {

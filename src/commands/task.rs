@@ -23,13 +23,13 @@ use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
 use crate::model::message::Body;
 use crate::model::place::Away;
-use crate::model::policy::FirstTold;
+use crate::model::policy::EndOrder;
 use crate::model::run::Exit;
 use crate::model::task::{Task, TaskEnd, TaskJob, TaskStatus};
 use crate::model::time::Span;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::process::supervisor::{self, Seat, TaskInputPipe};
+use crate::process::supervisor::{self, StartReport, TaskInputPipe};
 use crate::process::turn::{Stdin, TurnResult, TurnSpec, run};
 use crate::process::{ProcessMark, TASK};
 use crate::report::output::{Output, Tone, failure};
@@ -281,7 +281,7 @@ const SETTLEMENTS: u32 = 60;
 pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Status> {
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
-    let (mut seat, lock) = Seat::take(is_json.then(|| begun.to_string()))?;
+    let (mut seat, lock) = StartReport::take(is_json.then(|| begun.to_string()))?;
     let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
     if let Err(error) = &done {
         let why =
@@ -296,7 +296,7 @@ fn look_after(
     store: &Store,
     args: &cli::SuperviseArgs,
     lock: File,
-    seat: &mut Seat,
+    seat: &mut StartReport,
 ) -> Result<()> {
     let (agent, id) = (store.agent(&args.agent)?, args.task);
     // The lease keeps other processes from settling the task while this process lives.
@@ -318,7 +318,7 @@ fn look_after(
     seat.begun();
     // Another process may have to settle the task, and needs the noted end. Without a note the task
     // counts as interrupted.
-    let _ = agent.workdir().task(id).note_end(&end);
+    let _ = agent.workdir().task(id).write_end(&end);
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
     loop {
@@ -361,7 +361,7 @@ fn prepare(
         max_output: policy.turn.max_output.0,
         timeout: task.timeout.map(Span::as_std),
         kill_grace: KILL_GRACE,
-        first: FirstTold::Group,
+        first: EndOrder::Group,
     };
     Ok((spec, input))
 }

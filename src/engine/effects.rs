@@ -174,7 +174,7 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(None);
     }
-    let noted = agent.workdir().run(run_id).noted_end()?;
+    let noted = agent.workdir().run(run_id).read_end()?;
     let make = |noted: Option<TurnEnd>| {
         let mut draft = context.draft(&locked, locked.state()?)?;
         account_for(context, &locked.look_past_inbox(), &mut draft, (run_id, noted), TICK_GONE)?;
@@ -211,7 +211,7 @@ pub fn recover(
     // A `stop` changes the execution state, and must then end the recovery and its hook.
     let lasts = |state: &State| {
         if state.execution == begun.execution {
-            MonitorDecision::GoesOn { ask_again: None }
+            MonitorDecision::Continue { next_check: None }
         } else {
             MonitorDecision::Ends
         }

@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::model::policy::{CommandSpec, Policy};
 use crate::model::state::CurrentRun;
 use crate::model::turn::RunClaimant;
-use crate::process::git::is_of_caller;
+use crate::process::git::is_caller_var;
 use crate::process::{self, host, program};
 use crate::store::{Agent, Store};
 
@@ -65,7 +65,7 @@ fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| store.is_remote() && name == PASSWORD;
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
         Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
-        None => !is_of_caller(name),
+        None => !is_caller_var(name),
     };
     let own = |name: &OsString| name.to_str().is_some_and(|name| name.starts_with("DORMOUSE_"));
     let mut env: Vec<(OsString, OsString)> = std::env::vars_os()

@@ -8,12 +8,12 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::{RunId, TaskId};
 use crate::model::message::Origin;
 use crate::model::place::Away;
-use crate::model::policy::{FirstTold, PreemptionPolicy};
+use crate::model::policy::{EndOrder, PreemptionPolicy};
 use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::{Span, Time};
 use crate::process::leftover::{EndedBy, LeftoverProcesses};
-use crate::process::turn::Nobody;
+use crate::process::turn::NoMonitor;
 use crate::process::{Patience, ProcessMark, is_past, wait_until};
 use crate::rules::preemption::protected_until;
 use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
@@ -56,7 +56,7 @@ pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Comm
         let limit = Some(open.draft.records.policy.timeouts.init);
         let state = open.commit()?;
         let event = HookEvent::of(&state, ExecutionState::Runnable, Some("start".to_owned()));
-        if let Some(failure) = hook.run_within(&event, limit, &mut Nobody)? {
+        if let Some(failure) = hook.run_within(&event, limit, &mut NoMonitor)? {
             if context.change(lifecycle::end_late_start)?.is_changed {
                 context.notify();
             }
@@ -217,7 +217,7 @@ fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeSt
 
 /// Ends the processes of a stopped or failed run, and settles the run if its tick does not.
 /// `grace`: time between SIGTERM and SIGKILL.
-pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: FirstTold) -> Result<State> {
+pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: EndOrder) -> Result<State> {
     let Context { session, agent } = context;
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {
@@ -242,7 +242,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: F
     if !is_current {
         return Ok(open.draft.records.state);
     }
-    let noted = agent.workdir().run(run.run_id).noted_end()?;
+    let noted = agent.workdir().run(run.run_id).read_end()?;
     if noted.is_none() && run.stopping.is_some() {
         finish_stop(draft, killed, None)?;
     } else {
@@ -297,7 +297,7 @@ pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &Pre
 /// Ends the processes of a run until its tick has settled it or is gone, or no process was found
 /// for a while. Returns true if a process had to be killed. The search is repeated, because a tick
 /// that has just claimed the run may start the command later.
-fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: FirstTold) -> Result<bool> {
+fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: EndOrder) -> Result<bool> {
     let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);
     let mut killed = false;

@@ -19,7 +19,7 @@ use crate::model::run::Exit;
 use crate::model::state::{FailureTold, PendingTransition, State};
 use crate::model::time::Span;
 use crate::process::hook::{self, HookSpec};
-use crate::process::turn::{Monitor, Nobody, TurnResult};
+use crate::process::turn::{Monitor, NoMonitor, TurnResult};
 use crate::rules::notification as rules;
 
 use super::context::Context;
@@ -186,7 +186,7 @@ impl InstalledHook<'_> {
     /// Runs the hook to its end. Must be called without the agent's lock. Returns the failure, if
     /// any. Records an event of the agent after a failure, or for output that has no log file.
     pub fn run(&self, event: &HookEvent) -> Result<Option<HookFailure>> {
-        self.run_within(event, None, &mut Nobody)
+        self.run_within(event, None, &mut NoMonitor)
     }
 
     /// Runs the hook until it ends, or `monitor` or a timeout ends it. `limit`: timeout of the
@@ -214,7 +214,7 @@ impl InstalledHook<'_> {
             Err(error) => return (act(), Err(error)),
         };
         let (made, ran) = thread::scope(|scope| {
-            let hook = thread::Builder::new().spawn_scoped(scope, || hook::run(&spec, &mut Nobody));
+            let hook = thread::Builder::new().spawn_scoped(scope, || hook::run(&spec, &mut NoMonitor));
             let made = act();
             let ran = match hook.context("start a thread for", &self.program) {
                 Ok(hook) => hook.join().unwrap_or_else(|_| Err(Error::failed("the thread of a hook broke"))),

@@ -31,7 +31,7 @@ names! {
 pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
     let places = agent.workdir().hooks().into_iter();
     let paths = places.flat_map(|(_, place)| HookName::ALL.iter().map(move |hook| place.join(hook.name())));
-    paths.filter(|path| path.is_file() && !hook::is_there(path)).collect()
+    paths.filter(|path| path.is_file() && !hook::is_executable(path)).collect()
 }
 
 /// Returns which of the hooks that run between claim and start of a turn are installed.
@@ -54,7 +54,7 @@ pub fn is_nested() -> bool {
 /// Returns the path of an agent's hook: its own file, else that of the state directory.
 pub fn program(agent: &Agent<'_>, hook: HookName) -> Option<PathBuf> {
     let paths = agent.workdir().hooks().map(|(_, place)| place.join(hook.name()));
-    paths.into_iter().find(|path| hook::is_there(path))
+    paths.into_iter().find(|path| hook::is_executable(path))
 }
 
 /// Hook file found for an agent. If it never runs, `in_effect` is false and `why_not` says why.
@@ -79,7 +79,7 @@ pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
             let why_not = match &program {
                 Some(program) if *program == path => None,
                 _ if path.symlink_metadata().is_err() => continue,
-                _ if !hook::is_there(&path) => Some("not an executable file"),
+                _ if !hook::is_executable(&path) => Some("not an executable file"),
                 _ => Some("the agent's own runs instead"),
             };
             found.push(Installed { hook, place, path, in_effect: why_not.is_none(), why_not });

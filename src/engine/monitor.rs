@@ -44,8 +44,8 @@ const RECORD_ATTEMPTS: u32 = 25;
 fn asked_by(decision: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
     match decision {
         MonitorDecision::Ends => MonitorDecision::Ends,
-        MonitorDecision::GoesOn { ask_again } => {
-            MonitorDecision::GoesOn { ask_again: ask_again.into_iter().chain(limit).min() }
+        MonitorDecision::Continue { next_check } => {
+            MonitorDecision::Continue { next_check: next_check.into_iter().chain(limit).min() }
         }
     }
 }
@@ -55,14 +55,14 @@ impl<A: Monitor, B: Monitor> Monitor for (A, B) {
     fn ask(&mut self) -> MonitorDecision {
         match self.0.ask() {
             MonitorDecision::Ends => MonitorDecision::Ends,
-            MonitorDecision::GoesOn { ask_again } => asked_by(self.1.ask(), ask_again),
+            MonitorDecision::Continue { next_check } => asked_by(self.1.ask(), next_check),
         }
     }
 
     fn late(&mut self) -> MonitorDecision {
         match self.0.ask() {
             MonitorDecision::Ends => MonitorDecision::Ends,
-            MonitorDecision::GoesOn { .. } => self.1.late(),
+            MonitorDecision::Continue { .. } => self.1.late(),
         }
     }
 
@@ -74,7 +74,7 @@ impl<A: Monitor, B: Monitor> Monitor for (A, B) {
 /// Monitor that may be absent.
 impl<M: Monitor> Monitor for Option<M> {
     fn ask(&mut self) -> MonitorDecision {
-        self.as_mut().map_or(MonitorDecision::GoesOn { ask_again: None }, M::ask)
+        self.as_mut().map_or(MonitorDecision::Continue { next_check: None }, M::ask)
     }
 }
 
@@ -87,7 +87,7 @@ impl Monitor for LeaseKeeper<'_> {
             return MonitorDecision::Ends;
         }
         let beats = self.0.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
-        MonitorDecision::GoesOn { ask_again: beats }
+        MonitorDecision::Continue { next_check: beats }
     }
 }
 
@@ -112,12 +112,12 @@ impl<'a, L: FnMut() -> Result<MonitorDecision>> RecordMonitor<'a, L> {
         let Context { session, agent } = self.context;
         let version = agent.version();
         if version == self.seen && self.due.is_none_or(|due| now < due) {
-            return MonitorDecision::GoesOn { ask_again: self.due };
+            return MonitorDecision::Continue { next_check: self.due };
         }
         // A killed command may have left its commit in the journal, which must be applied first.
         let is_finished = agent.finish_interrupted(session.clock.now()).unwrap_or(true);
         // Unreadable records are no reason to end the command; the settlement will report them.
-        let Ok(decision) = (self.look)() else { return MonitorDecision::GoesOn { ask_again: None } };
+        let Ok(decision) = (self.look)() else { return MonitorDecision::Continue { next_check: None } };
         self.seen = version.filter(|_| is_finished);
         decision
     }
@@ -129,12 +129,12 @@ impl<L: FnMut() -> Result<MonitorDecision>> Monitor for RecordMonitor<'_, L> {
         if now >= self.next {
             match self.poll(now) {
                 MonitorDecision::Ends => return MonitorDecision::Ends,
-                MonitorDecision::GoesOn { ask_again } => self.due = ask_again,
+                MonitorDecision::Continue { next_check } => self.due = next_check,
             }
             let next = now + if self.context.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE };
             self.next = self.due.map_or(next, |due| due.min(next));
         }
-        MonitorDecision::GoesOn { ask_again: Some(self.next) }
+        MonitorDecision::Continue { next_check: Some(self.next) }
     }
 }
 
@@ -153,7 +153,7 @@ pub fn of_task<'a>(context: Context<'a>, id: TaskId) -> Option<impl Monitor + 'a
     let look = move || {
         let task = context.agent.look(|seen, _| seen.open_one::<Task>(id))?;
         let is_unwanted = task.is_none_or(|task| task.status == TaskStatus::Cancelling);
-        Ok(if is_unwanted { MonitorDecision::Ends } else { MonitorDecision::GoesOn { ask_again: None } })
+        Ok(if is_unwanted { MonitorDecision::Ends } else { MonitorDecision::Continue { next_check: None } })
     };
     context.store().is_remote().then(|| RecordMonitor::new(context, look))
 }
@@ -178,12 +178,12 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
             },
             (None, Some(stopping), _) => (stopping.kill_at, stopping.kill_at),
             (None, None, Some(request)) => (request.force_at, force_at(run).unwrap_or(request.force_at)),
-            (None, None, None) => return MonitorDecision::GoesOn { ask_again: None },
+            (None, None, None) => return MonitorDecision::Continue { next_check: None },
         };
         let end = grace.end(over, over.min(own.max(now.after(max_section))), now);
         if end.is_none_or(|end| Instant::now() < end) {
             let unseen = has_command_section(run).then(|| Instant::now() + READ_PAUSE);
-            return MonitorDecision::GoesOn { ask_again: end.into_iter().chain(unseen).min() };
+            return MonitorDecision::Continue { next_check: end.into_iter().chain(unseen).min() };
         }
         if run.condemned.is_some() || run.stopping.is_some() {
             return MonitorDecision::Ends;
@@ -194,7 +194,7 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
             // The turn has begun a critical section, or another process has the lock, so the next
             // call reads the state again.
             Ok(Some(_) | None) | Err(_) => {
-                MonitorDecision::GoesOn { ask_again: Instant::now().checked_add(BUSY_PAUSE) }
+                MonitorDecision::Continue { next_check: Instant::now().checked_add(BUSY_PAUSE) }
             }
         }
     })
@@ -290,7 +290,7 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
         if is_past(end) {
             return MonitorDecision::Ends;
         }
-        asked_by(MonitorDecision::GoesOn { ask_again: end }, Some(Instant::now() + READ_PAUSE))
+        asked_by(MonitorDecision::Continue { next_check: end }, Some(Instant::now() + READ_PAUSE))
     }
 
     fn signalled(&mut self, signal: i32) {

@@ -158,7 +158,7 @@ impl<'s> RemoteSync<'s> {
         found.quarantined.extend(quarantined);
         if head != target {
             found.received += count(&changes);
-            repository.note_applied(&target)?;
+            repository.record_applied(&target)?;
             if !self.bring_in(session, &changes)? || !checkout.run()? {
                 return Ok(false);
             }
@@ -230,7 +230,7 @@ impl<'s> RemoteSync<'s> {
         let text = repository.tree(line, &by_git.tree)?;
         let outside = by_git.conflicts.iter().find(|path| !line.is_inside(path));
         let mut base = repository.tree(line, &base)?;
-        if let Some(applied) = repository.half_applied(head)? {
+        if let Some(applied) = repository.incomplete_merge(head)? {
             correct_base(&mut base, &ours, &repository.tree(line, &applied)?);
         }
         let mut texts = text.clone();

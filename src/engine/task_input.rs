@@ -34,7 +34,7 @@ pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let words = session.clock.stamp()?.mint();
     match input.append(words, bytes)? {
         InputAnswer::Waits => {}
-        InputAnswer::Nobody => return Err(refusal(task, "its supervisor is gone, or the task has ended")),
+        InputAnswer::NoMonitor => return Err(refusal(task, "its supervisor is gone, or the task has ended")),
         InputAnswer::Full => return Err(refusal(task, "more than that waits for it already, or would")),
     }
     let until = Instant::now().checked_add(session.patience().as_std().saturating_add(INPUT_TIMEOUT));
@@ -148,11 +148,11 @@ impl Monitor for InputReceiver<'_> {
     fn ask(&mut self) -> MonitorDecision {
         self.input.close_reader();
         let Ok(Some(input)) = self.agent.task_input(self.id) else {
-            return MonitorDecision::GoesOn { ask_again: None };
+            return MonitorDecision::Continue { next_check: None };
         };
         if Instant::now() >= self.next {
             self.next = Instant::now() + self.receive(&*input);
         }
-        MonitorDecision::GoesOn { ask_again: Some(self.next) }
+        MonitorDecision::Continue { next_check: Some(self.next) }
     }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::place::Away;
-use crate::model::policy::FirstTold;
+use crate::model::policy::EndOrder;
 use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
@@ -105,7 +105,7 @@ pub fn cancel(context: Context<'_>, ids: &[TaskId]) -> Result<()> {
 pub fn end(context: Context<'_>, ids: &[TaskId], grace: Duration) -> Result<()> {
     let mut patience = Patience::of(grace);
     let mut found = ids.iter().map(|id| leftover(context.agent, *id)).collect::<Result<Vec<_>>>()?;
-    found.iter_mut().try_for_each(|leftover| leftover.ask(FirstTold::Group))?;
+    found.iter_mut().try_for_each(|leftover| leftover.ask(EndOrder::Group))?;
     for leftover in found {
         leftover.end_by(&mut patience)?;
     }
@@ -267,7 +267,7 @@ pub fn never_begun(error: &Error) -> Option<ChildEnd> {
 /// Returns the end of a task whose supervisor is gone: the noted end, else an unknown end with the
 /// reason `why`.
 pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
-    Ok(match agent.workdir().task(id).noted_end()? {
+    Ok(match agent.workdir().task(id).read_end()? {
         Some(seen) => TaskEnding::Seen(seen),
         None => TaskEnding::Lost(why.to_owned()),
     })

@@ -148,7 +148,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     };
     // Only a step that recovers this run needs the noted end; without it the run counts as
     // interrupted.
-    if let Err(error) = turn.context.agent.workdir().run(run_id).note_end(&end) {
+    if let Err(error) = turn.context.agent.workdir().run(run_id).write_end(&end) {
         session.out.note(&format!("{}: {error}", turn.context.agent.name()));
     }
     turn.lease.refuse_lost(&run_id.to_string())?;

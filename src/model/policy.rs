@@ -180,7 +180,7 @@ pub struct Authority {
 names! {
     /// Processes of a turn that get SIGTERM first. After the grace, all live processes are killed.
     #[derive(Default)]
-    "first to be told" FirstTold {
+    "first to be told" EndOrder {
         #[default]
         Leader = "leader",
         Group = "group",
@@ -196,7 +196,7 @@ pub struct PreemptionPolicy {
     pub grace: Span,
     /// Maximum total time for which consecutive critical sections protect a turn.
     pub max_section: Span,
-    pub signal: FirstTold,
+    pub signal: EndOrder,
     pub critical: Critical,
 }
 
@@ -205,7 +205,7 @@ impl Default for PreemptionPolicy {
         PreemptionPolicy {
             grace: Span::from_secs(30),
             max_section: Span::from_secs(10 * 60),
-            signal: FirstTold::default(),
+            signal: EndOrder::default(),
             critical: Critical::default(),
         }
     }

@@ -63,9 +63,9 @@ pub fn run(argv: &[OsString], monitor: &mut dyn Monitor, ending: &EndOptions) ->
     let Some((program, arguments)) = argv.split_first() else {
         return Ok(failed(NOT_FOUND, "no command".to_owned()));
     };
-    let signals = Signals::hold()?;
+    let signals = Signals::catch()?;
     let mut command = Command::new(program);
-    spawn::give_back(command.args(arguments));
+    spawn::restore_limits(command.args(arguments));
     if let Some(signal) = ending.orphaned {
         spawn::tie(&mut command, signal);
     }
@@ -98,12 +98,12 @@ fn watch(
     let send = |signal| {
         let _ = rustix::process::kill_process(pid, signal);
     };
-    let mut ask_again = Some(Instant::now());
+    let mut next_check = Some(Instant::now());
     let mut patience: Option<Patience> = None;
     loop {
-        if patience.is_none() && is_past(ask_again) {
+        if patience.is_none() && is_past(next_check) {
             match monitor.ask() {
-                MonitorDecision::GoesOn { ask_again: then } => ask_again = then,
+                MonitorDecision::Continue { next_check: then } => next_check = then,
                 MonitorDecision::Ends => {
                     send(ending.signal);
                     send(Signal::CONT);
@@ -112,7 +112,7 @@ fn watch(
             }
         }
         let until = match &mut patience {
-            None => ask_again,
+            None => next_check,
             Some(patience) => patience.next().or_else(|| {
                 send(Signal::KILL);
                 None

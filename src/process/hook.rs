@@ -17,7 +17,7 @@ use super::turn::{self, Monitor, Stdin, TurnResult, TurnSpec};
 use super::{HOOK, ProcessMark};
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
-use crate::model::policy::FirstTold;
+use crate::model::policy::EndOrder;
 
 /// Maximum number of bytes that are kept of each output stream.
 const MAX_OUTPUT: u64 = 64 << 10;
@@ -44,7 +44,7 @@ pub struct HookSpec {
 }
 
 /// True if the path names an executable file, or a link to one.
-pub fn is_there(path: &Path) -> bool {
+pub fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
@@ -71,20 +71,20 @@ pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, St
         max_output: MAX_OUTPUT,
         timeout: hook.timeout,
         kill_grace: KILL_GRACE,
-        first: FirstTold::Group,
+        first: EndOrder::Group,
     };
     let ended = turn::run(&spec, monitor)?;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
         // A shortened log exceeds the limit by the line about the omitted bytes.
-        said.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
+        output.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
-    if let Some(log) = hook.log.as_ref().filter(|_| !said.is_empty())
+    if let Some(log) = hook.log.as_ref().filter(|_| !output.is_empty())
         && let Some((mut file, _)) = log.open_in_place(true)?
     {
-        file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(&said)).context("write", log)?;
+        file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(&output)).context("write", log)?;
     }
-    Ok((ended, String::from_utf8_lossy(&said).into_owned()))
+    Ok((ended, String::from_utf8_lossy(&output).into_owned()))
 }
 
 /// Scratch directory of one hook. The dormouse command that runs the hook holds a lock on the
@@ -98,11 +98,11 @@ struct HookScratch {
 
 impl HookScratch {
     fn make(tmp: &CapPath) -> Result<HookScratch> {
-        static MADE: AtomicU32 = AtomicU32::new(0);
+        static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
         let this = rustix::process::getpid();
         let start = ProcessStat::read(this).map_or(0, |process| process.start);
         loop {
-            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
             let cap = tmp.join(format!("{SCRATCH}{this}-{start}-{number}"));
             cap.make_dirs()?;
             // Without the lock, the directory looks abandoned, so another command may remove it.
@@ -138,8 +138,8 @@ impl Drop for HookScratch {
 /// Ends leftover processes of hooks of killed dormouse commands, and removes their directories.
 pub fn end_abandoned(tmp: &CapPath) -> Result<()> {
     for entry in tmp.entries()? {
-        let is_one = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
-        if let Some(scratch) = is_one.then(|| HookScratch::abandoned(tmp.join(entry.name))).flatten() {
+        let is_scratch = entry.name.as_encoded_bytes().starts_with(SCRATCH.as_bytes());
+        if let Some(scratch) = is_scratch.then(|| HookScratch::abandoned(tmp.join(entry.name))).flatten() {
             LeftoverProcesses::find(&ProcessMark::hook(&scratch.cap), &scratch.cap.join(LEADER))?
                 .end(KILL_GRACE)?;
         }

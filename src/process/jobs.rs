@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::OF_MANAGER;
+use super::MANAGER_VARS;
 use super::patience::poll;
 use super::signals::Signals;
 use super::spawn;
@@ -23,7 +23,7 @@ use crate::error::{IoContext, Result};
 const BUFFER: usize = 16 << 10;
 
 /// Idle time after which a worker process is ended.
-const KEPT: Duration = Duration::from_secs(60);
+const MAX_IDLE: Duration = Duration::from_secs(60);
 
 /// First character of the line by which a worker reports the end of a job; the exit status follows.
 pub const OVER: char = '\u{1e}';
@@ -49,14 +49,14 @@ pub enum JobEnd {
 }
 
 /// Ended job: its tag, its complete stdout, and its end.
-pub struct EndedJob<T> {
+pub struct FinishedJob<T> {
     pub of: T,
     pub lines: Vec<u8>,
     pub end: JobEnd,
 }
 
-/// Runs all work, at most `at_once` jobs in parallel, or fewer if the machine lacks resources.
-/// `done` is called with the index of each job at its end.
+/// Runs all work, at most `max_parallel` jobs in parallel, or fewer if the machine lacks resources.
+/// `on_end` is called with the index of each job at its end.
 ///
 /// A signal to end this process is passed on to every running job; no further job starts, and the
 /// function waits for the running jobs. Returns that signal.
@@ -64,35 +64,35 @@ pub struct EndedJob<T> {
 /// `relay` receives the stderr of the jobs as they write; without it, jobs inherit stderr.
 pub fn run(
     works: Vec<Work>,
-    at_once: usize,
+    max_parallel: usize,
     relay: Option<Relay>,
-    mut done: impl FnMut(EndedJob<usize>),
+    mut on_end: impl FnMut(FinishedJob<usize>),
 ) -> Result<Option<i32>> {
-    let signals = Signals::hold()?;
+    let signals = Signals::catch()?;
     let mut jobs = Jobs { relay, ..Jobs::new()? };
     let mut cancelled_by = None;
-    let mut trouble = Ok(());
-    let mut waiting = works.iter().enumerate().peekable();
+    let mut result = Ok(());
+    let mut queue = works.iter().enumerate().peekable();
     loop {
-        while jobs.count() < at_once && cancelled_by.is_none() && trouble.is_ok() {
-            let Some((at, work)) = waiting.peek() else { break };
+        while jobs.count() < max_parallel && cancelled_by.is_none() && result.is_ok() {
+            let Some((at, work)) = queue.peek() else { break };
             match jobs.start(*at, work) {
                 Ok(()) => {}
                 // The end of a running job frees resources, so the loop then starts this job again.
                 Err(error) if error.is_shortage() && jobs.count() > 0 => break,
-                Err(error) => trouble = Err(error),
+                Err(error) => result = Err(error),
             }
-            waiting.next();
+            queue.next();
         }
         if jobs.count() == 0 {
-            return trouble.map(|()| cancelled_by.or(signals.release()));
+            return result.map(|()| cancelled_by.or(signals.release()));
         }
         let ended = jobs.wait(&[signals.as_fd()], None)?;
         if let Some(signal) = signals.caught() {
             cancelled_by = Some(signal);
-            jobs.pass_on(signal);
+            jobs.forward_signal(signal);
         }
-        ended.into_iter().for_each(&mut done);
+        ended.into_iter().for_each(&mut on_end);
     }
 }
 
@@ -111,13 +111,13 @@ pub struct Jobs<T> {
     relay: Option<Relay>,
     running: Vec<Job<T>>,
     /// Idle workers, the most recently used last, and the start of their idle time.
-    free: Vec<(WorkerProcess, Instant)>,
+    idle: Vec<(WorkerProcess, Instant)>,
 }
 
 impl<T> Jobs<T> {
     pub fn new() -> Result<Jobs<T>> {
         let program = std::env::current_exe().context("find", Path::new("this program"))?;
-        Ok(Jobs { program, relay: None, running: Vec::new(), free: Vec::new() })
+        Ok(Jobs { program, relay: None, running: Vec::new(), idle: Vec::new() })
     }
 
     pub fn count(&self) -> usize {
@@ -136,38 +136,38 @@ impl<T> Jobs<T> {
 
     /// Sends a line to an idle worker, or to a new one. Returns the worker.
     fn worker(&mut self, arguments: &[OsString], line: &str) -> Result<WorkerProcess> {
-        while let Some((mut process, _)) = self.free.pop() {
+        while let Some((mut process, _)) = self.idle.pop() {
             // An idle worker may have died, so the next worker is tried.
-            if process.tell(line).is_ok() {
+            if process.send_line(line).is_ok() {
                 return Ok(process);
             }
         }
         let mut process = WorkerProcess::start(&self.program, arguments, true, self.relay)?;
-        process.tell(line).context("talk to", &self.program)?;
+        process.send_line(line).context("talk to", &self.program)?;
         Ok(process)
     }
 
     /// Ends all workers when they become idle, so that new workers start with the current settings.
     pub fn renew(&mut self) {
-        self.free.clear();
+        self.idle.clear();
         self.running.iter_mut().for_each(|job| job.process.stdin = None);
     }
 
     /// Sends a signal to every running job.
-    pub fn pass_on(&self, signal: i32) {
-        self.running.iter().for_each(|job| job.process.pass_on(signal));
+    pub fn forward_signal(&self, signal: i32) {
+        self.running.iter().for_each(|job| job.process.forward_signal(signal));
     }
 
     /// Waits until a job ends, one of `others` is readable, or the time `until` is reached. Returns
     /// the ended jobs. Also reaps other ended children, because this process may adopt orphans.
-    pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<EndedJob<T>>> {
+    pub fn wait(&mut self, others: &[BorrowedFd<'_>], until: Option<Instant>) -> Result<Vec<FinishedJob<T>>> {
         let mut fds: Vec<PollFd<'_>> = others.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         fds.extend(self.running.iter().map(|job| PollFd::new(&job.process.stdout, PollFlags::IN)));
-        let said = self.running.iter().filter_map(|job| job.process.stderr.as_ref());
-        fds.extend(said.map(|(stderr, _)| PollFd::new(stderr, PollFlags::IN)));
+        let stderrs = self.running.iter().filter_map(|job| job.process.stderr.as_ref());
+        fds.extend(stderrs.map(|(stderr, _)| PollFd::new(stderr, PollFlags::IN)));
         poll(&mut fds, until).context("wait for", Path::new("the jobs"))?;
         let ready: Vec<bool> = fds.iter().skip(others.len()).map(|fd| !fd.revents().is_empty()).collect();
-        self.running.iter_mut().for_each(|job| job.process.pass_on_stderr());
+        self.running.iter_mut().for_each(|job| job.process.relay_stderr());
         let mut ended = Vec::new();
         // Backward iteration, so that a removal moves no job that is still to be checked.
         for at in (0..self.running.len()).rev() {
@@ -176,14 +176,14 @@ impl<T> Jobs<T> {
             }
             if let Some(end) = self.running[at].read() {
                 let Job { of, mut process, lines } = self.running.swap_remove(at);
-                process.pass_on_stderr();
-                ended.push(EndedJob { of, lines, end });
+                process.relay_stderr();
+                ended.push(FinishedJob { of, lines, end });
                 if process.stdin.is_some() {
-                    self.free.push((process, Instant::now()));
+                    self.idle.push((process, Instant::now()));
                 }
             }
         }
-        self.free.retain(|(_, since)| since.elapsed() < KEPT);
+        self.idle.retain(|(_, since)| since.elapsed() < MAX_IDLE);
         self.reap();
         Ok(ended)
     }
@@ -194,7 +194,7 @@ impl<T> Jobs<T> {
             if let Some(process) = running.find(|process| Pid::from_child(&process.child) == pid) {
                 process.status = Some(ExitStatus::from_raw(status.as_raw()));
             }
-            self.free.retain(|(process, _)| Pid::from_child(&process.child) != pid);
+            self.idle.retain(|(process, _)| Pid::from_child(&process.child) != pid);
         }
     }
 }
@@ -220,7 +220,7 @@ impl<T> Job<T> {
             return Some(self.process.end());
         }
         self.lines.extend_from_slice(&buffer[..length]);
-        let (at, status) = over(&self.lines).filter(|_| self.process.is_worker)?;
+        let (at, status) = parse_end(&self.lines).filter(|_| self.process.is_worker)?;
         self.lines.truncate(at);
         Some(JobEnd::Exit(status))
     }
@@ -228,10 +228,10 @@ impl<T> Job<T> {
 
 /// Parses the last line of a worker, if that line reports the end of a job. Returns the offset of
 /// the line, and the exit status in it.
-fn over(lines: &[u8]) -> Option<(usize, i32)> {
-    let whole = lines.strip_suffix(b"\n")?;
-    let at = whole.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-    let status = std::str::from_utf8(&whole[at..]).ok()?.strip_prefix(OVER)?.parse().ok()?;
+fn parse_end(lines: &[u8]) -> Option<(usize, i32)> {
+    let line = lines.strip_suffix(b"\n")?;
+    let at = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+    let status = std::str::from_utf8(&line[at..]).ok()?.strip_prefix(OVER)?.parse().ok()?;
     Some((at, status))
 }
 
@@ -264,11 +264,11 @@ impl WorkerProcess {
             command.stderr(Stdio::piped());
         }
         // Without these variables, turns can't send messages to this process's service manager.
-        for name in OF_MANAGER {
+        for name in MANAGER_VARS {
             command.env_remove(name);
         }
         spawn::tie(&mut command, Signal::TERM);
-        spawn::give_back(&mut command);
+        spawn::restore_limits(&mut command);
         let mut child = command.spawn().context("run", program)?;
         let stdin = child.stdin.take();
         let stdout = child.stdout.take().ok_or(Errno::BADF).context("listen to", program)?;
@@ -279,19 +279,19 @@ impl WorkerProcess {
         Ok(WorkerProcess { child, is_worker, stdin, stdout, stderr, status: None })
     }
 
-    fn tell(&mut self, line: &str) -> io::Result<()> {
+    fn send_line(&mut self, line: &str) -> io::Result<()> {
         let stdin = self.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         stdin.write_all(format!("{line}\n").as_bytes())
     }
 
-    fn pass_on(&self, signal: i32) {
+    fn forward_signal(&self, signal: i32) {
         if let Some(signal) = Signal::from_named_raw(signal).filter(|_| self.status.is_none()) {
             // The process is not reaped yet, so no other process can have the pid.
             let _ = rustix::process::kill_process(Pid::from_child(&self.child), signal);
         }
     }
 
-    fn pass_on_stderr(&mut self) {
+    fn relay_stderr(&mut self) {
         let mut buffer = [0; BUFFER];
         while let Some((stderr, relay)) = &mut self.stderr {
             match stderr.read(&mut buffer) {

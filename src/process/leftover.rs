@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, pidfd_send_signal};
 
 use super::patience::poll;
-use super::table::{self, Environment, ProcessStat, immortal, process_path};
-use super::{KILL_TAKES, PLACE, Patience, ProcessMark, Signal, host, place_of};
+use super::table::{self, Environment, ProcessStat, cannot_kill, process_path};
+use super::{KILL_TIMEOUT, PLACE, Patience, ProcessMark, Signal, host, place_of};
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
-use crate::model::policy::FirstTold;
+use crate::model::policy::EndOrder;
 
 /// Maximum number of processes with an open descriptor, because a fork bomb starts more processes
 /// than there are descriptors. Further processes are found after the first ones have ended.
-const HELD: usize = 256;
+const MAX_PINNED: usize = 256;
 
 /// Processes of a run (or of a task or hook), as the last search found them. A process belongs to
 /// the run if
@@ -41,9 +41,9 @@ pub struct LeftoverProcesses {
     mark: ProcessMark,
     place: String,
     leader: Option<ProcessStat>,
-    held: Vec<Pinned>,
+    pins: Vec<Pinned>,
     /// True if only the leader of the process group has received SIGTERM.
-    leads: bool,
+    leading: bool,
 }
 
 /// Signal that ended the processes.
@@ -61,50 +61,50 @@ impl LeftoverProcesses {
     pub fn find(mark: &ProcessMark, leader_file: &CapPath) -> Result<LeftoverProcesses> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut found =
-            LeftoverProcesses { mark: mark.clone(), place, leader, held: Vec::new(), leads: false };
+            LeftoverProcesses { mark: mark.clone(), place, leader, pins: Vec::new(), leading: false };
         found.rescan()?;
         Ok(found)
     }
 
     pub fn is_gone(&self) -> bool {
-        self.held.is_empty()
+        self.pins.is_empty()
     }
 
     /// Sends a signal to every found process that still exists. An error is returned after all
     /// processes were tried.
     pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.held.iter().map(|held| held.send(signal)).fold(Ok(()), Result::and)
+        self.pins.iter().map(|pin| pin.send(signal)).fold(Ok(()), Result::and)
     }
 
     /// Sends SIGTERM, waits for the grace period, and sends SIGKILL until no process is left.
     /// Processes that are started meanwhile to clean up get no signal in the grace period. Error
     /// when a process does not end.
     pub fn end(mut self, term_grace: Duration) -> Result<EndedBy> {
-        self.ask(FirstTold::Group)?;
+        self.ask(EndOrder::Group)?;
         self.end_by(&mut Patience::of(term_grace))
     }
 
     /// Sends SIGTERM to all processes, or only to the leader if it exists and `first` requires
     /// that. SIGCONT follows, because a stopped process would not handle SIGTERM.
-    pub fn ask(&mut self, first: FirstTold) -> Result<()> {
-        self.leads = first == FirstTold::Leader && self.has_leader();
-        self.held.iter().filter(|held| !self.leads || self.is_leader(held)).try_for_each(Pinned::ask)
+    pub fn ask(&mut self, first: EndOrder) -> Result<()> {
+        self.leading = first == EndOrder::Leader && self.has_leader();
+        self.pins.iter().filter(|pin| !self.leading || self.is_leader(pin)).try_for_each(Pinned::ask)
     }
 
     fn has_leader(&self) -> bool {
-        self.held.iter().any(|held| self.is_leader(held))
+        self.pins.iter().any(|pin| self.is_leader(pin))
     }
 
-    fn is_leader(&self, held: &Pinned) -> bool {
-        self.leader.is_some_and(|leader| leader.pid == held.pid)
+    fn is_leader(&self, pin: &Pinned) -> bool {
+        self.leader.is_some_and(|leader| leader.pid == pin.pid)
     }
 
     /// Sends SIGTERM to all processes but the leader. The leader has already received SIGTERM, and
     /// many programs act differently on a second one.
-    fn ask_followers(&mut self) -> Result<()> {
-        self.leads = false;
+    fn terminate_followers(&mut self) -> Result<()> {
+        self.leading = false;
         self.rescan()?;
-        self.held.iter().filter(|held| !self.is_leader(held)).try_for_each(Pinned::ask)
+        self.pins.iter().filter(|pin| !self.is_leader(pin)).try_for_each(Pinned::ask)
     }
 
     /// Waits for the processes that got SIGTERM. The other processes get SIGTERM when the leader
@@ -118,14 +118,14 @@ impl LeftoverProcesses {
             if self.is_gone() && self.have_all_gone()? {
                 return Ok(EndedBy::Term);
             }
-            if self.leads && (!self.has_leader() || patience.is_half_over()) {
-                self.ask_followers()?;
+            if self.leading && (!self.has_leader() || patience.is_half_over()) {
+                self.terminate_followers()?;
             }
         }
         if self.have_all_gone()? {
             return Ok(EndedBy::Term);
         }
-        let mut patience = Patience::of(KILL_TAKES);
+        let mut patience = Patience::of(KILL_TIMEOUT);
         while let Some(next) = patience.next() {
             self.signal(Signal::KILL)?;
             self.wait(next)?;
@@ -133,7 +133,7 @@ impl LeftoverProcesses {
                 return Ok(EndedBy::Kill);
             }
         }
-        Err(immortal(self.held.first().map_or(Pid::INIT, |held| held.pid), &self.mark.id))
+        Err(cannot_kill(self.pins.first().map_or(Pid::INIT, |pin| pin.pid), &self.mark.id))
     }
 
     /// Searches again. Returns true if all processes have ended, including processes that were
@@ -146,13 +146,13 @@ impl LeftoverProcesses {
     /// Waits until all processes of the last search have ended, or the time `until`. If only the
     /// leader has received SIGTERM, the end of the leader suffices.
     fn wait(&mut self, until: Instant) -> Result<()> {
-        while let Some(first) = self.held.first().map(|held| held.pid) {
+        while let Some(first) = self.pins.first().map(|pin| pin.pid) {
             let mut fds: Vec<PollFd> =
-                self.held.iter().map(|held| PollFd::new(&held.handle, PollFlags::IN)).collect();
+                self.pins.iter().map(|pin| PollFd::new(&pin.handle, PollFlags::IN)).collect();
             poll(&mut fds, Some(until)).context("wait for", &process_path(first))?;
             let mut there = fds.iter().map(|fd| fd.revents().is_empty()).collect::<Vec<_>>().into_iter();
-            self.held.retain(|_| there.next().unwrap_or(true));
-            if Instant::now() >= until || (self.leads && !self.has_leader()) {
+            self.pins.retain(|_| there.next().unwrap_or(true));
+            if Instant::now() >= until || (self.leading && !self.has_leader()) {
                 break;
             }
         }
@@ -160,10 +160,10 @@ impl LeftoverProcesses {
     }
 
     fn rescan(&mut self) -> Result<()> {
-        self.held.clear();
+        self.pins.clear();
         for process in self.members()? {
-            self.held.extend(Pinned::of(&process)?);
-            if self.held.len() == HELD {
+            self.pins.extend(Pinned::of(&process)?);
+            if self.pins.len() == MAX_PINNED {
                 break;
             }
         }
@@ -233,9 +233,9 @@ impl Pinned {
 
 /// Sends SIGTERM to one process. If it has ended, another process with its pid gets no signal.
 pub fn ask(process: &ProcessStat) {
-    if let Ok(Some(held)) = Pinned::of(process) {
+    if let Ok(Some(pin)) = Pinned::of(process) {
         // After an error, the process is killed at the end of the grace period.
-        let _ = held.ask();
+        let _ = pin.ask();
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
         }
 
         fn found(&self) -> Vec<Pid> {
-            LeftoverProcesses::find(&mark(), &self.leader).unwrap().held.iter().map(|held| held.pid).collect()
+            LeftoverProcesses::find(&mark(), &self.leader).unwrap().pins.iter().map(|pin| pin.pid).collect()
         }
 
         fn pid(&self) -> Pid {
@@ -424,8 +424,8 @@ mod tests {
                 "exec 9>{lock}; DORMOUSE_SUPERVISOR='{value}' setsid sleep 600 & exec 9>&-; echo; wait",
                 lock = lock.display()
             );
-            let held = fs::File::create(&lock).unwrap();
-            rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            let pin = fs::File::create(&lock).unwrap();
+            rustix::fs::flock(&pin, rustix::fs::FlockOperation::LockExclusive).unwrap();
             let turn = Turn::start(Some(run_id()), &script);
             while turn.found().len() != 2 {
                 std::thread::yield_now();

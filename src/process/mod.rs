@@ -52,7 +52,7 @@ pub const HOOK: &str = "DORMOUSE_HOOK";
 const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 
 /// Variables by which a service manager addresses only this process (sd_notify(3)).
-pub const OF_MANAGER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+pub const MANAGER_VARS: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// Signals that may end a command, by name.
 pub const SIGNALS: &[(&str, Signal)] = &[
@@ -103,7 +103,7 @@ fn place_of(cap: &CapPath) -> Result<PlaceId> {
 
 /// Maximum time until SIGKILL takes effect. A process that exists longer is blocked in the kernel,
 /// usually on a dead network mount, or this user may not kill it.
-const KILL_TAKES: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Returns a unique run id, because a search for marked processes covers the whole machine.
 #[cfg(test)]

@@ -6,21 +6,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
 
-use super::OF_MANAGER;
+use super::MANAGER_VARS;
 
 /// Connection to the service manager, if one has started this process.
 pub struct Manager {
     address: Option<SocketAddr>,
     /// Interval of the watchdog messages: half of the manager's timeout.
     every: Option<Duration>,
-    heard_at: Instant,
+    pinged_at: Instant,
 }
 
 impl Manager {
     /// Returns the service manager that started this process, as the environment names it. An
     /// invalid socket address is ignored, as in other programs.
     pub fn from_env() -> Manager {
-        let [socket, watchdog, watchdog_pid] = OF_MANAGER;
+        let [socket, watchdog, watchdog_pid] = MANAGER_VARS;
         let name = std::env::var_os(socket).filter(|name| !name.is_empty());
         let address = name.and_then(|name| match name.as_bytes().split_first() {
             Some((b'@', name)) => SocketAddr::from_abstract_name(name).ok(),
@@ -31,32 +31,32 @@ impl Manager {
         let is_ours = set(watchdog_pid).is_none_or(|pid| pid == std::process::id().to_string());
         let span = set(watchdog).and_then(|usec| usec.parse().ok()).map(Duration::from_micros);
         let every = span.filter(|span| is_ours && address.is_some() && !span.is_zero()).map(|span| span / 2);
-        Manager { address, every, heard_at: Instant::now() }
+        Manager { address, every, pinged_at: Instant::now() }
     }
 
-    pub fn is_ready(&mut self) {
+    pub fn notify_ready(&mut self) {
         self.send("READY=1");
     }
 
-    /// Reports that settings are being reloaded, until `is_ready` is called.
-    pub fn is_reloading(&mut self) {
+    /// Reports that settings are being reloaded, until `notify_ready` is called.
+    pub fn notify_reloading(&mut self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
     }
 
-    pub fn is_stopping(&mut self) {
+    pub fn notify_stopping(&mut self) {
         self.send("STOPPING=1");
     }
 
     /// Sends a watchdog message if one is due. Returns the time of the next message.
     pub fn ping(&mut self) -> Option<Instant> {
         let every = self.every?;
-        if self.heard_at.elapsed() >= every {
-            self.heard_at = Instant::now();
+        if self.pinged_at.elapsed() >= every {
+            self.pinged_at = Instant::now();
             self.send("WATCHDOG=1");
         }
-        self.heard_at.checked_add(every)
+        self.pinged_at.checked_add(every)
     }
 
     /// Sends a message to the service manager. Errors are ignored.

@@ -37,18 +37,18 @@ pub struct Screen {
 }
 
 /// True if a terminal exists for drawing and for reading keys.
-pub fn is_there() -> bool {
+pub fn is_available() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 impl Screen {
     /// Turns the terminal into a screen. `colored`: use colours regardless of the environment.
     pub fn open(colored: bool) -> Result<Screen> {
-        let stderr = Arc::new(silence());
-        let (before, told) = (panic::take_hook(), stderr.clone());
+        let stderr = Arc::new(silence_stderr());
+        let (previous_hook, saved) = (panic::take_hook(), stderr.clone());
         panic::set_hook(Box::new(move |panic| {
-            leave(&told);
-            before(panic);
+            leave(&saved);
+            previous_hook(panic);
         }));
         style::force_color_output(colored);
         let terminal = enter().inspect_err(|_| leave(&stderr)).context("draw on", Path::new(TERMINAL))?;
@@ -68,13 +68,13 @@ impl Screen {
     /// Returns the keys that were pressed since the last call; `None` if the terminal was closed.
     pub fn keys(&mut self) -> Result<Option<Vec<Key>>> {
         let stdin = io::stdin();
-        let mut asked = [PollFd::new(&stdin, PollFlags::IN)];
-        let _ = rustix::event::poll(&mut asked, Some(&Timespec::default()));
-        let told = asked[0].revents();
-        if told.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+        let _ = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+        let events = fds[0].revents();
+        if events.intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Ok(None);
         }
-        if !told.contains(PollFlags::IN) {
+        if !events.contains(PollFlags::IN) {
             return Ok(Some(Vec::new()));
         }
         let mut bytes = [0; BYTES];
@@ -93,7 +93,7 @@ impl Screen {
         if !has_shell() {
             return Ok(());
         }
-        put_back();
+        restore();
         let _ = kill_current_process_group(Signal::STOP);
         self.renew()
     }
@@ -127,7 +127,7 @@ fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
 }
 
 /// Restores the terminal. Errors are ignored, because they mean that the terminal was closed.
-fn put_back() {
+fn restore() {
     let _ = execute!(
         io::stdout(),
         DisableBracketedPaste,
@@ -141,20 +141,20 @@ fn put_back() {
 
 /// Restores the terminal and stderr, so that later errors are visible.
 fn leave(stderr: &Option<OwnedFd>) {
-    put_back();
+    restore();
     if let Some(stderr) = stderr {
         let _ = rustix::stdio::dup2_stderr(stderr);
     }
 }
 
 /// Redirects stderr to /dev/null if stderr is a terminal. Returns the original stderr.
-fn silence() -> Option<OwnedFd> {
+fn silence_stderr() -> Option<OwnedFd> {
     if !io::stderr().is_terminal() {
         return None;
     }
     let stderr = rustix::io::fcntl_dupfd_cloexec(io::stderr(), 3).ok()?;
-    let nowhere = File::options().write(true).open("/dev/null").ok()?;
-    rustix::stdio::dup2_stderr(&nowhere).ok()?;
+    let null = File::options().write(true).open("/dev/null").ok()?;
+    rustix::stdio::dup2_stderr(&null).ok()?;
     Some(stderr)
 }
 

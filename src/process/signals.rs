@@ -22,64 +22,64 @@ pub struct Signals {
 }
 
 impl Signals {
-    pub fn hold() -> Result<Signals> {
+    pub fn catch() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // Drops earlier signals, unless a thread of `before_end` may be about to handle one.
+        // Drops earlier signals, unless a thread of `run_before_end` may be about to handle one.
         if signals.watch.ends_at_once.load(Ordering::SeqCst) {
             signals.caught();
         }
-        signals.watch.rest(false);
+        signals.watch.set_idle(false);
         Ok(signals)
     }
 
     /// Returns a signal that was caught since the last call.
     pub fn caught(&self) -> Option<i32> {
-        let Asked { end, reload } = self.asked();
+        let SignalRequests { end, reload } = self.requests();
         end.or(reload.then_some(SIGHUP))
     }
 
     /// Returns the requests by signals since the last call, with SIGHUP as a request to reload.
-    pub fn asked(&self) -> Asked {
+    pub fn requests(&self) -> SignalRequests {
         // This read only empties the pipe that wakes a poll; the caught signals are in the flags.
-        let _ = (&self.watch.wakes).read(&mut [0; 64]);
-        let mut asked = Asked { end: None, reload: false };
-        for (signal, _) in self.watch.came.iter().filter(|(_, came)| came.take()) {
+        let _ = (&self.watch.wake_reader).read(&mut [0; 64]);
+        let mut requests = SignalRequests { end: None, reload: false };
+        for (signal, _) in self.watch.arrived.iter().filter(|(_, arrived)| arrived.take()) {
             match *signal {
-                SIGHUP => asked.reload = true,
-                signal => asked.end = Some(signal),
+                SIGHUP => requests.reload = true,
+                signal => requests.end = Some(signal),
             }
         }
-        asked
+        requests
     }
 
     /// Makes the file descriptor of this value also readable after the end of a child.
     pub fn watch_children(&self) -> Result<()> {
-        wake_by(SIGCHLD, &self.watch.wake).context("watch", Path::new("children"))
+        wake_by(SIGCHLD, &self.watch.wake_writer).context("watch", Path::new("children"))
     }
 
     /// Makes the file descriptor of this value also readable after a change of the terminal's size,
     /// Ctrl-Z, or a continuation. Returns the flags for these signals.
-    pub fn watch_terminal(&self) -> Result<OfTerminal> {
-        let heard = OfTerminal::default();
-        let flags = [(SIGWINCH, &heard.resized), (SIGTSTP, &heard.stops), (SIGCONT, &heard.goes_on)];
+    pub fn watch_terminal(&self) -> Result<TerminalSignals> {
+        let terminal = TerminalSignals::default();
+        let flags = [(SIGWINCH, &terminal.resized), (SIGTSTP, &terminal.stops), (SIGCONT, &terminal.goes_on)];
         let ignored = ignored();
-        for (signal, noted) in flags.into_iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
-            let wakes = noted.set_by(signal).and_then(|()| wake_by(signal, &self.watch.wake));
-            wakes.context("watch", Path::new("the terminal"))?;
+        for (signal, flag) in flags.into_iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
+            let registered = flag.set_by(signal).and_then(|()| wake_by(signal, &self.watch.wake_writer));
+            registered.context("watch", Path::new("the terminal"))?;
         }
-        Ok(heard)
+        Ok(terminal)
     }
 
     /// Stops deferring signals. Returns a signal that was caught since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
-        self.watch.rest(true);
+        self.watch.set_idle(true);
         self.caught()
     }
 }
 
 /// Requests that were sent as signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Asked {
+pub struct SignalRequests {
     /// Last signal to end this process.
     pub end: Option<i32>,
     /// True after SIGHUP: settings should be reloaded.
@@ -108,7 +108,7 @@ fn wake_by(signal: i32, pipe: &UnixStream) -> io::Result<()> {
 
 /// Flags for a change of the terminal's size, for Ctrl-Z and for a continuation.
 #[derive(Default)]
-pub struct OfTerminal {
+pub struct TerminalSignals {
     /// Set when the size of the terminal has changed.
     pub resized: SignalFlag,
     /// Set by Ctrl-Z: this process should stop until it is continued.
@@ -120,13 +120,13 @@ pub struct OfTerminal {
 /// Returns a file descriptor that is readable after a signal was caught.
 impl AsFd for Signals {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.watch.wakes.as_fd()
+        self.watch.wake_reader.as_fd()
     }
 }
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.watch.rest(true);
+        self.watch.set_idle(true);
     }
 }
 
@@ -135,31 +135,31 @@ impl Drop for Signals {
 struct SignalHandlers {
     /// True if signals end this process, because they are not deferred.
     idle: AtomicBool,
-    /// True if handlers end this process directly, without the function given to `before_end`.
+    /// True if handlers end this process directly, without the function given to `run_before_end`.
     ends_at_once: Arc<AtomicBool>,
-    /// True if `before_end` has registered a function to run before a signal ends this process.
+    /// True if `run_before_end` has registered a function to run before a signal ends this process.
     is_prepared: AtomicBool,
     /// SIGHUP, SIGINT and SIGTERM, each with the flag that the signal sets.
-    came: [(i32, SignalFlag); 3],
-    wakes: UnixStream,
-    wake: UnixStream,
+    arrived: [(i32, SignalFlag); 3],
+    wake_reader: UnixStream,
+    wake_writer: UnixStream,
 }
 
 impl SignalHandlers {
-    fn rest(&self, idle: bool) {
+    fn set_idle(&self, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
         self.ends_at_once.store(idle && !self.is_prepared.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     fn prepare(&'static self, act: fn()) -> io::Result<()> {
-        let (mut comes, come) = UnixStream::pair()?;
+        let (mut reader, writer) = UnixStream::pair()?;
         let last: Arc<AtomicUsize> = Arc::default();
-        let heard = last.clone();
+        let last_signal = last.clone();
         thread::Builder::new().spawn(move || {
-            while comes.read_exact(&mut [0]).is_ok() {
+            while reader.read_exact(&mut [0]).is_ok() {
                 if self.idle.load(Ordering::SeqCst) {
                     act();
-                    let signal = i32::try_from(heard.load(Ordering::SeqCst)).unwrap_or(SIGTERM);
+                    let signal = i32::try_from(last_signal.load(Ordering::SeqCst)).unwrap_or(SIGTERM);
                     let _ = low_level::emulate_default_handler(signal);
                 }
             }
@@ -167,28 +167,28 @@ impl SignalHandlers {
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
             flag::register_usize(signal, last.clone(), signal.unsigned_abs() as usize)?;
-            wake_by(signal, &come)?;
+            wake_by(signal, &writer)?;
         }
         Ok(())
     }
 
     fn install() -> io::Result<SignalHandlers> {
-        let (wakes, wake) = UnixStream::pair()?;
-        wakes.set_nonblocking(true)?;
+        let (wake_reader, wake_writer) = UnixStream::pair()?;
+        wake_reader.set_nonblocking(true)?;
         let watch = SignalHandlers {
             idle: AtomicBool::new(true),
             ends_at_once: Arc::new(AtomicBool::new(true)),
             is_prepared: AtomicBool::new(false),
-            came: [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, SignalFlag::default())),
-            wakes,
-            wake,
+            arrived: [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, SignalFlag::default())),
+            wake_reader,
+            wake_writer,
         };
         let ignored = ignored();
-        for (signal, came) in watch.came.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
+        for (signal, arrived) in watch.arrived.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
             // Handlers run in registration order, so the one that may end the process comes first.
             flag::register_conditional_default(*signal, watch.ends_at_once.clone())?;
-            came.set_by(*signal)?;
-            wake_by(*signal, &watch.wake)?;
+            arrived.set_by(*signal)?;
+            wake_by(*signal, &watch.wake_writer)?;
         }
         if is_in(ignored, SIGCHLD) {
             // The kernel reports no exit status of children to a process that ignores SIGCHLD. With
@@ -207,14 +207,14 @@ fn watch() -> Result<&'static SignalHandlers> {
 
 /// Makes `act` run before a signal ends this process. `act` runs in a thread, because a signal
 /// handler may call very few functions.
-pub fn before_end(act: fn()) -> Result<()> {
+pub fn run_before_end(act: fn()) -> Result<()> {
     let watch = watch()?;
     if watch.is_prepared.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
     let prepared = watch.prepare(act);
     watch.is_prepared.store(prepared.is_ok(), Ordering::SeqCst);
-    watch.rest(watch.idle.load(Ordering::SeqCst));
+    watch.set_idle(watch.idle.load(Ordering::SeqCst));
     prepared.context("watch for signals to", Path::new("this process"))
 }
 

@@ -28,9 +28,9 @@ static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
 /// of a kill by SIGXFSZ. Must be called once, at the start.
 pub fn raise_limits() {
     let found = getrlimit(Resource::Nofile);
-    let widened = Rlimit { current: found.maximum, maximum: found.maximum };
+    let raised = Rlimit { current: found.maximum, maximum: found.maximum };
     // On an error, the process runs with the original limit.
-    if found.current != found.maximum && setrlimit(Resource::Nofile, widened).is_ok() {
+    if found.current != found.maximum && setrlimit(Resource::Nofile, raised).is_ok() {
         let _ = OPEN_FILES.set(found);
     }
     // Without a limit of file sizes, the system never sends SIGXFSZ.
@@ -80,17 +80,17 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     // In this order, a child whose parent is killed either ends or is named in its leader file.
     tie(&mut command, Signal::KILL);
-    in_child(&mut command, move || introduce(&leader));
-    give_back(&mut command);
+    in_child(&mut command, move || write_leader(&leader));
+    restore_limits(&mut command);
     match command.spawn() {
         Ok(child) => Ok(Ok(child)),
-        Err(error) => refusal(spec, error).map(Err),
+        Err(error) => spawn_failure(spec, error).map(Err),
     }
 }
 
 /// Sets a command's limit of open files to the limit at the start of this process, because programs
 /// that use `select` fail with more than 1,024 open files.
-pub fn give_back(command: &mut Command) {
+pub fn restore_limits(command: &mut Command) {
     if let Some(found) = OPEN_FILES.get() {
         in_child(command, || setrlimit(Resource::Nofile, *found));
     }
@@ -117,7 +117,7 @@ fn in_child(command: &mut Command, act: impl Fn() -> rustix::io::Result<()> + Se
 }
 
 /// Records the child in the turn's leader file. Runs in the child before exec.
-fn introduce(leader: &File) -> rustix::io::Result<()> {
+fn write_leader(leader: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut line = [0; 2048];
     let length = rustix::io::read(&stat, &mut line)?;
@@ -128,10 +128,10 @@ fn introduce(leader: &File) -> rustix::io::Result<()> {
 /// Returns the reason for which a command can't start, or the error if this process has failed. The
 /// child writes its leader file after it has changed the directory and before exec. So that file
 /// tells if the directory or the program is at fault.
-fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
+fn spawn_failure(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };
-    if is_the_machines(&error) {
+    if is_machine_fault(&error) {
         return Err(failed(error));
     }
     if error.raw_os_error().is_none() || leader(&spec.leader)?.is_some() {
@@ -140,8 +140,8 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
             && spec.workdir.join(name).exists();
         let what = if interpreter { "the interpreter of program" } else { "program" };
         let path = spec.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
-        let cure = program::fault(&spec.argv, &spec.workdir, path).map(|why| format!(": {why}"));
-        return Ok(format!("{what} {}: {}{}", name.display(), describe(&error), cure.unwrap_or_default()));
+        let fault = program::fault(&spec.argv, &spec.workdir, path).map(|why| format!(": {why}"));
+        return Ok(format!("{what} {}: {}{}", name.display(), describe(&error), fault.unwrap_or_default()));
     }
     match rustix::fs::access(spec.workdir.join("."), Access::EXEC_OK) {
         Err(errno) => Ok(format!("directory {}: {}", spec.workdir.display(), describe(&errno.into()))),
@@ -151,8 +151,8 @@ fn refusal(spec: &TurnSpec, error: io::Error) -> Result<String> {
 
 /// True if the state of the machine prevents the start of a command: the machine lacks processes,
 /// memory or open files, can't read the disk, or the program is being written.
-fn is_the_machines(error: &io::Error) -> bool {
-    let lacks = [
+fn is_machine_fault(error: &io::Error) -> bool {
+    let shortages = [
         Errno::AGAIN,
         Errno::NOMEM,
         Errno::MFILE,
@@ -162,5 +162,5 @@ fn is_the_machines(error: &io::Error) -> bool {
         Errno::IO,
         Errno::TXTBSY,
     ];
-    Errno::from_io_error(error).is_some_and(|errno| lacks.contains(&errno))
+    Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))
 }

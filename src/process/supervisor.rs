@@ -24,8 +24,8 @@ const BEGUN: &str = "begun";
 
 /// Number of times that `feed` tries to open the pipe of a running task that has not created the
 /// pipe yet, and the pause between two attempts.
-const LOOKS: u32 = 100;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
+const OPEN_ATTEMPTS: u32 = 100;
+const OPEN_PAUSE: Duration = Duration::from_millis(10);
 
 /// Supervisor to start.
 pub struct SupervisorSpec<'s> {
@@ -46,7 +46,7 @@ pub fn start(
 ) -> Result<std::result::Result<(), String>> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
     let mut command = Command::new(&program);
-    spawn::give_back(&mut command);
+    spawn::restore_limits(&mut command);
     let mut child = command
         .args(spec.arguments)
         .current_dir(spec.dir)
@@ -59,29 +59,29 @@ pub fn start(
         .stderr(Stdio::null())
         .spawn()
         .context("run", &program)?;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(pipe) = child.stdout.take() {
-        let whole = drain(pipe, &mut said, Instant::now().checked_add(patience));
-        if !whole.context("hear from", &program)? {
+        let is_complete = drain(pipe, &mut output, Instant::now().checked_add(patience));
+        if !is_complete.context("hear from", &program)? {
             // The supervisor is only slow: it has the task's lock and will start the task.
             return Ok(Ok(()));
         }
     }
     // The child is not reaped, because a supervisor that has begun outlives this process.
-    Ok(match String::from_utf8_lossy(&said).trim_end() {
+    Ok(match String::from_utf8_lossy(&output).trim_end() {
         BEGUN => Ok(()),
         "" => Err("it ended without saying why".to_owned()),
-        trouble => Err(trouble.to_owned()),
+        problem => Err(problem.to_owned()),
     })
 }
 
 /// Reads to the end of the pipe. Returns false if the end is not reached before `until`.
-fn drain(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
+fn drain(mut pipe: impl Read + AsFd, output: &mut Vec<u8>, until: Option<Instant>) -> io::Result<bool> {
     let mut buffer = [0; 4096];
     while wait_for(&pipe, PollFlags::IN, until)? {
         match pipe.read(&mut buffer)? {
             0 => return Ok(true),
-            length => said.extend_from_slice(&buffer[..length]),
+            length => output.extend_from_slice(&buffer[..length]),
         }
     }
     Ok(false)
@@ -89,17 +89,17 @@ fn drain(mut pipe: impl Read + AsFd, said: &mut Vec<u8>, until: Option<Instant>)
 
 /// Pipe from a new supervisor, which is this process, to the process that started it.
 #[derive(Debug)]
-pub struct Seat {
+pub struct StartReport {
     starter: Option<File>,
     /// Message for the starting process once the supervisor has begun.
     begun: String,
 }
 
-impl Seat {
+impl StartReport {
     /// Moves this process into a session of its own, and returns the lock that was passed as stdin.
     /// After this call, this process shares only a pipe with its starter. `begun` replaces the
     /// default message for the starter.
-    pub fn take(begun: Option<String>) -> Result<(Seat, File)> {
+    pub fn take(begun: Option<String>) -> Result<(StartReport, File)> {
         let this = Path::new("this process");
         // An error occurs only for the leader of a group, and signals to the starter's group do not
         // reach that leader.
@@ -108,7 +108,7 @@ impl Seat {
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;
         rustix::stdio::dup2_stdout(spawn::null()?).context("replace the stdout of", this)?;
         let begun = begun.unwrap_or_else(|| BEGUN.to_owned());
-        Ok((Seat { starter: Some(File::from(starter)), begun }, lock))
+        Ok((StartReport { starter: Some(File::from(starter)), begun }, lock))
     }
 
     /// Reports to the starting process that the supervisor has begun.
@@ -118,10 +118,10 @@ impl Seat {
     }
 
     /// Reports to the starting process why the supervisor can't start. Later reports are dropped.
-    pub fn report(&mut self, word: &str) {
+    pub fn report(&mut self, line: &str) {
         if let Some(mut starter) = self.starter.take() {
             // The starting process may have ended, so an error is ignored.
-            let _ = writeln!(starter, "{word}");
+            let _ = writeln!(starter, "{line}");
         }
     }
 }
@@ -146,8 +146,8 @@ impl TaskInputPipe {
     /// True if a command reads the pipe, or will read the pipe.
     pub fn is_read(&self) -> bool {
         let mut fds = [PollFd::new(&self.writer, PollFlags::OUT)];
-        let asked = poll(&mut fds, Some(Instant::now()));
-        asked.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+        let polled = poll(&mut fds, Some(Instant::now()));
+        polled.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
     }
 
     /// Closes this process's read end, so that a write fails once the command closes its own.
@@ -161,7 +161,7 @@ impl TaskInputPipe {
         let mut count = 0;
         while count < bytes.len() {
             match rustix::io::write(&self.writer, &bytes[count..]) {
-                Ok(some) => count += some,
+                Ok(written) => count += written,
                 Err(Errno::INTR) => {}
                 Err(Errno::PIPE) => return None,
                 // The pipe has no room, or can't be written now.
@@ -175,23 +175,23 @@ impl TaskInputPipe {
 /// Writes to the input of a task. Refused as `nobody_listens` if no command reads the pipe, or if
 /// the command has not read all bytes after `patience`.
 pub fn feed(path: &CapPath, bytes: &[u8], patience: Duration) -> Result<()> {
-    let nobody = |why: &str| {
+    let no_reader = |why: &str| {
         Error::refused("nobody_listens", format!("{}: {why}", path.display()))
             .with_hint("`dormouse task status` shows whether it still runs")
     };
-    let mut looks = 1;
+    let mut attempts = 1;
     let mut pipe = loop {
         match path.open_pipe(OFlags::WRONLY)? {
             Ok(pipe) => break File::from(pipe),
-            Err(Errno::NXIO | Errno::NOENT) if looks < LOOKS => {
-                std::thread::sleep(BETWEEN_LOOKS);
-                looks += 1;
+            Err(Errno::NXIO | Errno::NOENT) if attempts < OPEN_ATTEMPTS => {
+                std::thread::sleep(OPEN_PAUSE);
+                attempts += 1;
             }
             Err(Errno::NXIO) => {
-                return Err(nobody("no process reads it: the command has closed its stdin or ended"));
+                return Err(no_reader("no process reads it: the command has closed its stdin or ended"));
             }
             Err(Errno::NOENT) => {
-                return Err(nobody("the pipe does not exist yet: the command has not begun"));
+                return Err(no_reader("the pipe does not exist yet: the command has not begun"));
             }
             Err(errno) => return Err(errno).context("open", path),
         }
@@ -205,11 +205,11 @@ pub fn feed(path: &CapPath, bytes: &[u8], patience: Duration) -> Result<()> {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if !wait_for(&pipe, PollFlags::OUT, until).context("wait for", path)? {
                     let taken = bytes.len() - rest.len();
-                    return Err(nobody(&format!("it took {taken} of {} bytes and no more", bytes.len())));
+                    return Err(no_reader(&format!("it took {taken} of {} bytes and no more", bytes.len())));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Err(nobody("the command has closed its stdin"));
+                return Err(no_reader("the command has closed its stdin"));
             }
             Err(error) => return Err(error).context("write", path),
         }
@@ -234,14 +234,14 @@ mod tests {
         let mut reader = File::open(path.path()).unwrap();
         input.close_reader();
         feed(&path, b" you", Duration::ZERO).unwrap();
-        let mut said = [0; 9];
-        reader.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"hello you");
+        let mut output = [0; 9];
+        reader.read_exact(&mut output).unwrap();
+        assert_eq!(&output, b"hello you");
         // The supervisor's own write end serves for input from other machines.
         assert_eq!(input.write(b" too"), Some(4));
-        let mut said = [0; 4];
-        reader.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b" too");
+        let mut output = [0; 4];
+        reader.read_exact(&mut output).unwrap();
+        assert_eq!(&output, b" too");
         assert!(input.is_read());
         let much = vec![0; 4 << 20];
         let count = input.write(&much).expect("somebody reads");

@@ -147,7 +147,7 @@ pub fn process_path(pid: Pid) -> PathBuf {
 }
 
 /// Returns the error for a process that exists even after SIGKILL.
-pub fn immortal(pid: Pid, run_id: &str) -> Error {
+pub fn cannot_kill(pid: Pid, run_id: &str) -> Error {
     Error::failed(format!("process {pid} of {run_id} does not end, not even by SIGKILL"))
         .with_hint(format!("look at it with `ps -o pid,user,stat,wchan:30,args -p {pid}`, then try again"))
 }

@@ -19,11 +19,11 @@ use super::output::OutputLog;
 use super::patience::{is_past, poll};
 use super::signals::Signals;
 use super::spawn::spawn;
-use super::table::{self, immortal, process_path};
-use super::{KILL_TAKES, Patience, ProcessMark, Signal};
+use super::table::{self, cannot_kill, process_path};
+use super::{KILL_TIMEOUT, Patience, ProcessMark, Signal};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
-use crate::model::policy::FirstTold;
+use crate::model::policy::EndOrder;
 use crate::model::run::Exit;
 
 /// Grace period for processes that are left after the leader has ended by itself. The outcome is
@@ -35,7 +35,7 @@ const DRAIN_READS: usize = 64;
 const BUFFER: usize = 64 * 1024;
 /// Maximum number of processes that one poll waits for, because a fork bomb starts more processes
 /// than there are descriptors.
-const WATCHED: usize = 64;
+const MAX_WATCHED: usize = 64;
 
 /// Command of a turn, and the conditions under which it runs.
 pub struct TurnSpec {
@@ -60,7 +60,7 @@ pub struct TurnSpec {
     /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
     /// Processes that receive SIGTERM first.
-    pub first: FirstTold,
+    pub first: EndOrder,
 }
 
 /// Monitor that decides whether a turn is ended early.
@@ -81,19 +81,19 @@ pub trait Monitor {
 /// Decision of a monitor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MonitorDecision {
-    GoesOn {
+    Continue {
         /// Time of the next call of the monitor; `None`: no further call.
-        ask_again: Option<Instant>,
+        next_check: Option<Instant>,
     },
     Ends,
 }
 
 /// Monitor that never ends a turn.
-pub struct Nobody;
+pub struct NoMonitor;
 
-impl Monitor for Nobody {
+impl Monitor for NoMonitor {
     fn ask(&mut self) -> MonitorDecision {
-        MonitorDecision::GoesOn { ask_again: None }
+        MonitorDecision::Continue { next_check: None }
     }
 }
 
@@ -141,24 +141,24 @@ impl TurnResult {
 /// the error reports a process that does not end.
 pub fn run(spec: &TurnSpec, monitor: &mut dyn Monitor) -> Result<TurnResult> {
     let started = Instant::now();
-    let signals = Signals::hold()?;
-    let orphans = Adoption::begin()?;
+    let signals = Signals::catch()?;
+    let orphans = Subreaper::begin()?;
     let stdout = OutputLog::new(&spec.stdout, spec.max_output);
     let stderr = OutputLog::new(&spec.stderr, spec.max_output);
     let child = match spawn(spec)? {
         Ok(child) => child,
         Err(error) => return Ok(TurnResult::not_started(error, signals.release(), started.elapsed())),
     };
-    let mut live = Live::new(child, stdout, stderr, &signals)?;
+    let mut live = RunningTurn::new(child, stdout, stderr, &signals)?;
     live.stdout.listener = spec.listener.map(|make| make());
     live.stderr.listener = spec.listener.map(|make| make());
     let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), monitor)?;
-    let timed_out = cut == Some(Cut::Late);
+    let timed_out = cut == Some(EarlyEnd::Timeout);
     let by_itself = live.leader_ended && cut.is_none() && live.cancelled_by.is_none();
     if let Some(signal) = live.cancelled_by {
         monitor.signalled(signal);
     }
-    if cut.is_some() || live.cancelled_by.is_some() || live.trouble.is_some() {
+    if cut.is_some() || live.cancelled_by.is_some() || live.error.is_some() {
         live.end(spec, spec.kill_grace)?;
     } else if !live.left()?.is_empty() {
         live.end(spec, spec.kill_grace.min(LEFTOVER_GRACE))?;
@@ -173,25 +173,25 @@ pub fn run(spec: &TurnSpec, monitor: &mut dyn Monitor) -> Result<TurnResult> {
 
 /// Reason for ending a running turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
+enum EarlyEnd {
     /// The timeout of the turn has passed.
-    Late,
+    Timeout,
     /// The turn's monitor has decided to end the turn.
-    Told,
+    ByMonitor,
 }
 
 /// Makes descendants that lose their parent children of this process, until dropped. After the end
 /// of the leader, every process of the turn is therefore a descendant of this process.
-struct Adoption;
+struct Subreaper;
 
-impl Adoption {
-    fn begin() -> Result<Adoption> {
+impl Subreaper {
+    fn begin() -> Result<Subreaper> {
         set_child_subreaper(Some(getpid())).context("adopt the orphans of", Path::new("this process"))?;
-        Ok(Adoption)
+        Ok(Subreaper)
     }
 }
 
-impl Drop for Adoption {
+impl Drop for Subreaper {
     fn drop(&mut self) {
         // The error is ignored: this call can't fail, because the call in `begin` has succeeded.
         let _ = set_child_subreaper(None);
@@ -203,7 +203,7 @@ pub type ChunkListener = Box<dyn FnMut(&[u8])>;
 
 /// Running turn. The leader is reaped last: while it is a zombie, no other process can have its pid
 /// and no other group its number, so signals to the group reach only the turn.
-struct Live<'a> {
+struct RunningTurn<'a> {
     child: Child,
     group: Pid,
     leader: OwnedFd,
@@ -213,13 +213,13 @@ struct Live<'a> {
     signals: &'a Signals,
     cancelled_by: Option<i32>,
     /// Error of the first log that can't be written.
-    trouble: Option<Error>,
+    error: Option<Error>,
     buffer: Vec<u8>,
     closed: bool,
 }
 
-impl<'a> Live<'a> {
-    fn new(mut child: Child, stdout: OutputLog, stderr: OutputLog, signals: &'a Signals) -> Result<Live<'a>> {
+impl<'a> RunningTurn<'a> {
+    fn new(mut child: Child, stdout: OutputLog, stderr: OutputLog, signals: &'a Signals) -> Result<Self> {
         let group = Pid::from_child(&child);
         let leader = match table::open(group) {
             Ok(leader) => leader,
@@ -231,7 +231,7 @@ impl<'a> Live<'a> {
         };
         let stdout = StreamPump { pipe: child.stdout.take().map(OwnedFd::from), log: stdout, listener: None };
         let stderr = StreamPump { pipe: child.stderr.take().map(OwnedFd::from), log: stderr, listener: None };
-        Ok(Live {
+        Ok(RunningTurn {
             child,
             group,
             leader,
@@ -240,7 +240,7 @@ impl<'a> Live<'a> {
             stderr,
             signals,
             cancelled_by: None,
-            trouble: None,
+            error: None,
             buffer: Vec::with_capacity(BUFFER),
             closed: false,
         })
@@ -248,23 +248,23 @@ impl<'a> Live<'a> {
 
     /// Waits until the leader has ended, or the timeout, the monitor or a signal requires its end.
     /// Returns the reason if it is the timeout or the monitor.
-    fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<Cut>> {
-        let mut ask_again = Some(Instant::now());
+    fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<EarlyEnd>> {
+        let mut next_check = Some(Instant::now());
         loop {
-            if is_past(ask_again) {
+            if is_past(next_check) {
                 match monitor.ask() {
-                    MonitorDecision::GoesOn { ask_again: then } => ask_again = then,
-                    MonitorDecision::Ends => return Ok(Some(Cut::Told)),
+                    MonitorDecision::Continue { next_check: then } => next_check = then,
+                    MonitorDecision::Ends => return Ok(Some(EarlyEnd::ByMonitor)),
                 }
             }
-            self.pump(&[], until.into_iter().chain(ask_again).min())?;
-            if self.leader_ended || self.cancelled_by.is_some() || self.trouble.is_some() {
+            self.pump(&[], until.into_iter().chain(next_check).min())?;
+            if self.leader_ended || self.cancelled_by.is_some() || self.error.is_some() {
                 return Ok(None);
             }
             if is_past(until) {
                 match monitor.late() {
-                    MonitorDecision::GoesOn { ask_again: then } => until = then,
-                    MonitorDecision::Ends => return Ok(Some(Cut::Late)),
+                    MonitorDecision::Continue { next_check: then } => until = then,
+                    MonitorDecision::Ends => return Ok(Some(EarlyEnd::Timeout)),
                 }
             }
         }
@@ -277,33 +277,33 @@ impl<'a> Live<'a> {
     /// clean up are left alone until the grace period is over.
     fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
-        let mut leads = spec.first == FirstTold::Leader && !self.leader_ended;
-        if leads {
+        let mut leading = spec.first == EndOrder::Leader && !self.leader_ended;
+        if leading {
             let _ = pidfd_send_signal(&self.leader, Signal::TERM);
             let _ = pidfd_send_signal(&self.leader, Signal::CONT);
         } else {
             self.signal_group(Signal::TERM);
             self.signal_group(Signal::CONT);
         }
-        let mut asked = Vec::new();
+        let mut terminated = Vec::new();
         while let Some(next) = patience.next() {
             let left = self.left()?;
             if self.leader_ended && left.is_empty() {
                 return Ok(());
             }
-            if leads && (self.leader_ended || patience.is_half_over()) {
-                leads = false;
-                self.ask_followers()?;
+            if leading && (self.leader_ended || patience.is_half_over()) {
+                leading = false;
+                self.terminate_followers()?;
             }
-            if leads {
+            if leading {
                 self.pump(&[], Some(next))?;
                 continue;
             }
             for orphan in left.iter().filter(|orphan| !self.is_in_group(**orphan)) {
-                if !asked.contains(orphan) {
+                if !terminated.contains(orphan) {
                     signal_child(*orphan, Signal::TERM);
                     signal_child(*orphan, Signal::CONT);
-                    asked.push(*orphan);
+                    terminated.push(*orphan);
                 }
             }
             self.pump(&handles(&left), Some(next))?;
@@ -313,7 +313,7 @@ impl<'a> Live<'a> {
 
     /// Sends SIGTERM to the group without its leader. The leader has already received SIGTERM, and
     /// many programs act differently on a second one.
-    fn ask_followers(&self) -> Result<()> {
+    fn terminate_followers(&self) -> Result<()> {
         for process in table::all()? {
             if process.group == self.group.as_raw_pid() && process.pid != self.group {
                 leftover::ask(&process);
@@ -325,7 +325,7 @@ impl<'a> Live<'a> {
     /// Kills the processes of the turn by generations: the children of a killed process become
     /// children of this process, and are killed next.
     fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
-        let mut patience = Patience::of(KILL_TAKES);
+        let mut patience = Patience::of(KILL_TIMEOUT);
         loop {
             self.signal_group(Signal::KILL);
             let left = self.left()?;
@@ -333,7 +333,7 @@ impl<'a> Live<'a> {
                 return Ok(());
             }
             let Some(next) = patience.next() else {
-                return Err(immortal(left.first().copied().unwrap_or(self.group), &spec.mark.id));
+                return Err(cannot_kill(left.first().copied().unwrap_or(self.group), &spec.mark.id));
             };
             left.iter().for_each(|orphan| signal_child(*orphan, Signal::KILL));
             self.pump(&handles(&left), Some(next))?;
@@ -384,7 +384,7 @@ impl<'a> Live<'a> {
         }
         for (stream, ready) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
             if ready && let Err(error) = stream.read(&mut self.buffer) {
-                self.trouble.get_or_insert(error);
+                self.error.get_or_insert(error);
             }
         }
         Ok(stdout || stderr)
@@ -407,8 +407,8 @@ impl<'a> Live<'a> {
     fn close(mut self) -> Result<(Exit, Captured, Captured)> {
         let status = self.child.wait().context("see the end of", &process_path(self.group))?;
         self.closed = true;
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
+        if let Some(error) = self.error.take() {
+            return Err(error);
         }
         let exit = match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code { code },
@@ -420,7 +420,7 @@ impl<'a> Live<'a> {
 }
 
 /// Kills the turn, and waits for nothing, if an error has prevented the regular end of the turn.
-impl Drop for Live<'_> {
+impl Drop for RunningTurn<'_> {
     fn drop(&mut self) {
         if !self.closed {
             self.signal_group(Signal::KILL);
@@ -464,7 +464,7 @@ fn signal_child(child: Pid, signal: Signal) {
 }
 
 fn handles(children: &[Pid]) -> Vec<OwnedFd> {
-    children.iter().take(WATCHED).filter_map(|child| table::open(*child).ok()).collect()
+    children.iter().take(MAX_WATCHED).filter_map(|child| table::open(*child).ok()).collect()
 }
 
 #[cfg(test)]
@@ -499,7 +499,7 @@ mod tests {
             max_output: 1 << 20,
             timeout: Some(LONG),
             kill_grace: LONG,
-            first: FirstTold::Group,
+            first: EndOrder::Group,
         }
     }
 
@@ -514,7 +514,7 @@ mod tests {
     /// Runs a turn and checks that none of its processes is left.
     fn ended(spec: &TurnSpec) -> TurnResult {
         let _alone = alone();
-        let ended = run(spec, &mut Nobody).unwrap();
+        let ended = run(spec, &mut NoMonitor).unwrap();
         assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
         ended
     }
@@ -620,7 +620,7 @@ mod tests {
                 2 => spec.leader = gone.clone(),
                 _ => spec.stdin = Stdin::File(gone.clone()),
             }
-            assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(gone.path()));
+            assert_eq!(run(&spec, &mut NoMonitor).unwrap_err().path(), Some(gone.path()));
         }
     }
 
@@ -645,7 +645,7 @@ mod tests {
         // SAFETY: no other code of this process depends on the handling of SIGXFSZ.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
         let spec = spec(Path::new(&dir), &["sh", "-c", "seq 5000; sleep 600"]);
-        assert_eq!(run(&spec, &mut Nobody).unwrap_err().path(), Some(spec.stdout.path()));
+        assert_eq!(run(&spec, &mut NoMonitor).unwrap_err().path(), Some(spec.stdout.path()));
         assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
     }
 
@@ -778,7 +778,7 @@ mod tests {
             "exec 9>{task}.lock; DORMOUSE_SUPERVISOR={task} setsid -f sh -c 'flock 9; echo $$ >pid.new; \
              mv pid.new pid; yes'; exec 9>&-; until test -e pid; do :; done; sleep 600 & exit 0"
         );
-        let ended = run(&sh(&dir, &script), &mut Nobody).unwrap();
+        let ended = run(&sh(&dir, &script), &mut NoMonitor).unwrap();
         let supervisor = pid_in(&dir.path().join("pid"));
         let left = table::children().unwrap();
         rustix::process::kill_process_group(supervisor, Signal::KILL).unwrap();
@@ -836,6 +836,6 @@ mod tests {
     fn helper_runs_a_turn() {
         let Some(dir) = std::env::var_os("TURN_IN") else { return };
         let spec = spec(Path::new(&dir), &["sh", "-c", "trap '' TERM; (>ready; sleep 600); sleep 600"]);
-        let _ = run(&spec, &mut Nobody);
+        let _ = run(&spec, &mut NoMonitor);
     }
 }

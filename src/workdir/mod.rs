@@ -37,7 +37,7 @@ const HOOK_LOG: &str = "hooks.log";
 /// Name of the pipe from which an interactive task reads.
 const STDIN: &str = "stdin";
 /// Files of a run or task that are needed only while its process lives.
-pub const OF_PROCESSES: [&str; 3] = [LEADER, STDIN, END_NEW];
+pub const PROCESS_FILES: [&str; 3] = [LEADER, STDIN, END_NEW];
 /// Prefix of the name of a checkpoint, before its number.
 pub const CHECKPOINT: &str = "checkpoint-";
 
@@ -85,7 +85,7 @@ pub fn name_of(checkpoint: Checkpoint) -> String {
 }
 
 /// Returns the checkpoint with a file name in the directory of this run; `None` for other names.
-pub fn checkpoint_named(run_id: RunId, name: &str) -> Option<Checkpoint> {
+pub fn parse_checkpoint(run_id: RunId, name: &str) -> Option<Checkpoint> {
     let checkpoint = Checkpoint { run_id, number: name.strip_prefix(CHECKPOINT)?.parse().ok()? };
     (name_of(checkpoint) == name).then_some(checkpoint)
 }
@@ -170,17 +170,17 @@ impl Dir {
 
     /// Notes the end of the run or task before it is committed. The note survives a kill; after a
     /// power cut the run or task counts as interrupted.
-    pub fn note_end(&self, end: &impl Serialize) -> Result<()> {
+    pub fn write_end(&self, end: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(end).unwrap_or_default();
         line.push(b'\n');
         self.write(END_NEW, &line)?.rename(&self.cap.join(END))
     }
 
     /// Returns the noted end of the run or task; `None` if there is none or its file is damaged.
-    pub fn noted_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+    pub fn read_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.cap.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
-        // `note_end` does not sync: a power cut may leave an empty or partial file, or zeros.
+        // `write_end` does not sync: a power cut may leave an empty or partial file, or zeros.
         if json::value(&bytes).is_err() {
             return Ok(None);
         }
@@ -205,7 +205,7 @@ impl Dir {
 }
 
 /// Maximum number of bytes of a log that are read at once.
-const MOST_SAID: u64 = 256 << 20;
+const MAX_NEWS: u64 = 256 << 20;
 
 /// Log that a process may still write.
 pub struct GrowingLog {
@@ -227,8 +227,8 @@ impl GrowingLog {
     /// Returns the bytes of the log since the last call.
     pub fn news(&mut self) -> Result<Vec<u8>> {
         let Some((mut file, length)) = self.path.open_file()? else { return Ok(Vec::new()) };
-        if length.saturating_sub(self.at) > MOST_SAID {
-            return Err(self.path.too_large(length, MOST_SAID));
+        if length.saturating_sub(self.at) > MAX_NEWS {
+            return Err(self.path.too_large(length, MAX_NEWS));
         }
         let inode = file.metadata().context("read", &self.path)?.ino();
         if self.inode.replace(inode).is_some_and(|before| before != inode) {

@@ -295,7 +295,7 @@ pub fn refuse_closed(state: &State, queued: Option<MessageId>) -> Result<()> {
 
 /// Waits for a change of the agent's records, at most for `left`. A signal ends the wait.
 pub fn wait(session: &Session, watch: &mut RecordWatch, left: Option<Duration>) -> Result<()> {
-    let signals = Signals::hold()?;
+    let signals = Signals::catch()?;
     watch.wait(left);
     session.cancelled_by.set(session.cancelled_by.get().or(signals.release()));
     Ok(())

@@ -17,7 +17,7 @@ use crate::error::{Error, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
-use crate::process::jobs::{EndedJob, JobEnd, Jobs};
+use crate::process::jobs::{FinishedJob, JobEnd, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
 use crate::rules::priority::next_of;
@@ -51,7 +51,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
         return Err(Error::usage("--follow needs the real time, but DORMOUSE_NOW is set: unset it"));
     }
     session.out.report_errors_at_once();
-    let signals = Signals::hold()?;
+    let signals = Signals::catch()?;
     signals.watch_children()?;
     // A misspelled agent name must be an error now, because a missing agent is no error later.
     for name in agents(&store, &args.agents, false)? {
@@ -76,7 +76,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
     };
     follower.list(session)?;
     follower.look(session);
-    follower.manager.is_ready();
+    follower.manager.notify_ready();
     follower.go_on(session, &signals)
 }
 
@@ -141,16 +141,16 @@ impl TickFollower<'_> {
                 AlarmStage::No | AlarmStage::Due => {}
                 AlarmStage::ClockSet => self.look_at_all(),
             }
-            let asked = signals.asked();
+            let asked = signals.requests();
             if let Some(signal) = asked.end {
                 self.end(session, signal);
             }
             if asked.reload && !self.is_ending {
-                self.manager.is_reloading();
+                self.manager.notify_reloading();
                 if let Err(error) = self.reopen(session) {
                     session.fail(error);
                 }
-                self.manager.is_ready();
+                self.manager.notify_ready();
             }
             if session.out.is_closed() {
                 self.is_ending = true;
@@ -364,8 +364,8 @@ impl TickFollower<'_> {
     }
 
     /// Handles the end of a step's process.
-    fn take_in(&mut self, session: &mut Session, ended: EndedJob<AgentName>) {
-        let EndedJob { of: name, lines, end } = ended;
+    fn take_in(&mut self, session: &mut Session, ended: FinishedJob<AgentName>) {
+        let FinishedJob { of: name, lines, end } = ended;
         let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
         let lines = if did_nothing { &[][..] } else { &lines[..] };
         let reached = print_tick(&mut session.out, &name, lines, end);
@@ -400,11 +400,11 @@ impl TickFollower<'_> {
     fn end(&mut self, session: &Session, signal: i32) {
         if self.is_ending {
             self.verdict = Status::TurnFailed;
-            self.jobs.pass_on(signal);
+            self.jobs.forward_signal(signal);
             return;
         }
         self.is_ending = true;
-        self.manager.is_stopping();
+        self.manager.notify_stopping();
         let running = self.jobs.count();
         if running > 0 {
             session.out.note(&format!("waiting for {running} running: a second signal ends them"));

@@ -9,7 +9,7 @@ use crate::engine::views::last_dead;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::json;
-use crate::process::jobs::{EndedJob, JobEnd};
+use crate::process::jobs::{FinishedJob, JobEnd};
 use crate::store::Store;
 
 /// Command that a key of the keyboard runs.
@@ -69,7 +69,7 @@ impl Act {
 }
 
 /// Describes the result of a command that the user has run by a key of the keyboard.
-pub fn result_text(ended: &EndedJob<(Act, AgentName)>) -> String {
+pub fn result_text(ended: &FinishedJob<(Act, AgentName)>) -> String {
     let (act, name) = &ended.of;
     let lines = String::from_utf8_lossy(&ended.lines);
     let last = lines.lines().last().and_then(|line| json::value(line.as_bytes()).ok()).unwrap_or_default();

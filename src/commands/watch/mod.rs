@@ -20,7 +20,7 @@ use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Screen};
-use crate::process::signals::{OfTerminal, Signals};
+use crate::process::signals::{Signals, TerminalSignals};
 use crate::report::dashboard::{
     AgentDetail, AgentRow, Fleet, Foot, ScreenContents, ScreenView, draw, visible_rows,
 };
@@ -48,7 +48,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     if session.out.is_json() {
         return Err(refuse("watch draws a picture, and has no result for --json"));
     }
-    if !screen::is_there() {
+    if !screen::is_available() {
         return Err(refuse("watch needs a terminal to draw on and to read keys from"));
     }
     if !can_erase() {
@@ -61,7 +61,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     for name in agents(&store, &args.agents.agents, false)? {
         store.agent(&name)?;
     }
-    let signals = Signals::hold()?;
+    let signals = Signals::catch()?;
     signals.watch_children()?;
     let terminal = signals.watch_terminal()?;
     let mut panel = Dashboard {
@@ -155,7 +155,7 @@ impl Dashboard {
     fn go_on(
         &mut self,
         session: &mut Session,
-        (signals, terminal): (&Signals, &OfTerminal),
+        (signals, terminal): (&Signals, &TerminalSignals),
         screen: &mut Screen,
     ) -> Result<Status> {
         let keyboard = io::stdin();
@@ -187,7 +187,7 @@ impl Dashboard {
                 AlarmStage::Due => self.look_again(session),
                 AlarmStage::ClockSet => self.is_changed = true,
             }
-            let asked = signals.asked();
+            let asked = signals.requests();
             // A closed terminal sends SIGHUP, which counts as `reload` but must end this command.
             if asked.end.is_some() || asked.reload {
                 return Ok(Status::Done);

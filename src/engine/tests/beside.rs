@@ -198,8 +198,8 @@ fn a_supervisor_ends_a_task_that_another_machine_cancelled() {
     let mut asked = |looks: usize| {
         let mut last = monitor.ask();
         for _ in 0..looks {
-            let MonitorDecision::GoesOn { ask_again } = last else { break };
-            std::thread::sleep(ask_again.expect("a moment").saturating_duration_since(Instant::now()));
+            let MonitorDecision::Continue { next_check } = last else { break };
+            std::thread::sleep(next_check.expect("a moment").saturating_duration_since(Instant::now()));
             last = monitor.ask();
         }
         last
@@ -269,7 +269,7 @@ fn a_task_receives_input_sent_on_another_machine() {
     let said = play.agent.task_input(id).expect("asked").expect("records elsewhere");
     assert_eq!(
         said.append(uuid::Uuid::from_u128(1), b"x").expect("asked"),
-        InputAnswer::Nobody,
+        InputAnswer::NoMonitor,
         "nobody looks after it"
     );
     let _lease = play.agent.lease(Subject::Task(id), play.now).expect("asked").expect("free");
@@ -279,7 +279,7 @@ fn a_task_receives_input_sent_on_another_machine() {
     let mut hearing = InputReceiver::new(input, &play.agent, id);
     let mut hear = |looks: usize| {
         for _ in 0..looks {
-            let MonitorDecision::GoesOn { ask_again: Some(at) } = hearing.ask() else {
+            let MonitorDecision::Continue { next_check: Some(at) } = hearing.ask() else {
                 panic!("nothing ends it")
             };
             std::thread::sleep(at.saturating_duration_since(Instant::now()));

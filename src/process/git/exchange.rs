@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Seek};
 use std::path::{Path, PathBuf};
 
-use super::index::OwnIndex;
+use super::index::ScratchIndex;
 use super::{GitCall, GitResult, Repository, SEE_STATUS, hint_about, paper, refuse};
 use crate::error::{Error, IoContext, Result};
 use crate::model::tree::{Blob, Tree};
@@ -54,36 +54,36 @@ pub struct PathChange {
 
 /// Commit whose files a sync has begun to apply in this work tree.
 const APPLIED: &str = "refs/worktree/dormouse-applied";
-const MAKE_ONE: &str = "make it with `git remote add`, or name another one";
+const ADD_HINT: &str = "make it with `git remote add`, or name another one";
 
 impl Repository<'_> {
     /// Returns the branch with which this clone syncs, at the named remote, else the remote of the
     /// checked-out branch, else `origin`, else the only remote.
     pub fn line(&self, remote: Option<&str>) -> Result<RemoteBranch> {
-        let Some(here) = self.one_if_any(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
+        let Some(here) = self.optional(&["symbolic-ref", "--quiet", "--short", "HEAD"])? else {
             let message = "HEAD is detached: no branch is checked out that could be synced".to_owned();
             return Err(refuse(message, "check one out with `git switch BRANCH`"));
         };
-        let of_exchange = r"^(remote|branch)\.|^core\.(sshcommand|autocrlf)$";
-        let said = self.one_if_any(&["config", "-z", "--get-regexp", of_exchange])?.unwrap_or_default();
+        let sync_settings = r"^(remote|branch)\.|^core\.(sshcommand|autocrlf)$";
+        let result = self.optional(&["config", "-z", "--get-regexp", sync_settings])?.unwrap_or_default();
         let settings: BTreeMap<&str, &str> =
-            said.split('\0').filter_map(|setting| setting.split_once('\n')).collect();
+            result.split('\0').filter_map(|setting| setting.split_once('\n')).collect();
         self.refuse_other_bytes(settings.get("core.autocrlf").copied())?;
-        let of_remotes = settings.keys().filter_map(|key| key.strip_prefix("remote.")?.rsplit_once('.'));
-        let mut remotes: Vec<&str> = of_remotes.map(|(name, _)| name).collect();
+        let remote_names = settings.keys().filter_map(|key| key.strip_prefix("remote.")?.rsplit_once('.'));
+        let mut remotes: Vec<&str> = remote_names.map(|(name, _)| name).collect();
         remotes.dedup();
         let setting =
             |name: &str| settings.get(&*format!("branch.{here}.{name}")).map(|value| (*value).to_owned());
         let own = setting("remote").filter(|name| remotes.contains(&name.as_str()));
         let named = match (remote, &own, remotes.as_slice()) {
             (Some(name), _, _) if !remotes.contains(&name) => {
-                return Err(refuse(format!("there is no remote `{name}`"), MAKE_ONE));
+                return Err(refuse(format!("there is no remote `{name}`"), ADD_HINT));
             }
             (Some(name), _, _) => name.to_owned(),
             (None, Some(own), _) => own.clone(),
             (None, None, found) if found.contains(&"origin") => "origin".to_owned(),
             (None, None, [only]) => (*only).to_owned(),
-            (None, None, []) => return Err(refuse("the repository has no remote".to_owned(), MAKE_ONE)),
+            (None, None, []) => return Err(refuse("the repository has no remote".to_owned(), ADD_HINT)),
             (None, None, _) => {
                 let message = format!("which remote: {}?", remotes.join(", "));
                 return Err(refuse(message, "name one of them"));
@@ -92,19 +92,19 @@ impl Repository<'_> {
         let there = setting("merge").filter(|_| own.as_ref() == Some(&named));
         let branch = there.and_then(|name| name.strip_prefix("refs/heads/").map(str::to_owned));
         let branch = branch.unwrap_or(here);
-        let words = ["--show-prefix", "--absolute-git-dir", "--git-path", "index", "--show-object-format"];
-        let words = [&["rev-parse"], &words[..]].concat();
-        let said = self.ask(&words, SEE_STATUS)?;
-        let mut lines = said.split('\n');
+        let args = ["--show-prefix", "--absolute-git-dir", "--git-path", "index", "--show-object-format"];
+        let args = [&["rev-parse"], &args[..]].concat();
+        let result = self.ask(&args, SEE_STATUS)?;
+        let mut lines = result.split('\n');
         let prefix = lines.next().unwrap_or_default().to_owned();
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
         let no_object = "0".repeat(if lines.next() == Some("sha256") { 64 } else { 40 });
         // ssh must not ask for a passphrase, because no person may be present to answer; a setting
         // of the user may permit questions.
-        let is_said = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
+        let has_ssh = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
-        let ssh = (!is_said).then_some("ssh -o BatchMode=yes");
+        let ssh = (!has_ssh).then_some("ssh -o BatchMode=yes");
         let known = format!("refs/dormouse/{named}/{branch}");
         Ok(RemoteBranch { remote: named, branch, prefix, git_dir, index, known, no_object, ssh })
     }
@@ -115,8 +115,8 @@ impl Repository<'_> {
         if autocrlf.is_none_or(|setting| setting == "false") {
             return Ok(());
         }
-        let said = self.ask(&["check-attr", "text", "--", "dormouse.toml"], SEE_STATUS)?;
-        if said.trim_end().ends_with(": unset") {
+        let result = self.ask(&["check-attr", "text", "--", "dormouse.toml"], SEE_STATUS)?;
+        if result.trim_end().ends_with(": unset") {
             return Ok(());
         }
         let message = format!(
@@ -130,13 +130,13 @@ impl Repository<'_> {
     }
 
     /// Records that the files of a commit are being applied to the state directory.
-    pub fn note_applied(&self, commit: &str) -> Result<()> {
+    pub fn record_applied(&self, commit: &str) -> Result<()> {
         self.ask(&["update-ref", APPLIED, commit], SEE_STATUS).map(drop)
     }
 
     /// Returns the commit that a sync has begun to apply, if `head` doesn't contain it: the sync
     /// was killed.
-    pub fn half_applied(&self, head: &str) -> Result<Option<String>> {
+    pub fn incomplete_merge(&self, head: &str) -> Result<Option<String>> {
         let Some(applied) = self.commit_of(APPLIED)? else { return Ok(None) };
         let base = self.base(head, &applied)?;
         Ok(Some(applied).filter(|applied| base.as_ref() != Some(applied)))
@@ -144,22 +144,22 @@ impl Repository<'_> {
 
     /// Returns the commit that a name, such as `HEAD`, stands for; `None` if it stands for none.
     pub fn commit_of(&self, name: &str) -> Result<Option<String>> {
-        self.one_if_any(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
+        self.optional(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
     }
 
     /// Returns git's answer; `None` if no such object exists. Other failures of git are errors.
-    fn one_if_any(&self, words: &[&str]) -> Result<Option<String>> {
-        let said = self.run(words)?;
-        if said.status.code() == Some(1) {
+    fn optional(&self, args: &[&str]) -> Result<Option<String>> {
+        let result = self.run(args)?;
+        if result.status.code() == Some(1) {
             return Ok(None);
         }
-        Ok(Some(self.checked(said, SEE_STATUS)?.text().trim_end().to_owned()))
+        Ok(Some(self.checked(result, SEE_STATUS)?.text().trim_end().to_owned()))
     }
 
     /// Fetches the branch. Returns its commit; `None` if the remote does not have the branch.
     pub fn fetch(&self, line: &RemoteBranch) -> Result<Option<String>> {
         let refspec = format!("+refs/heads/{}:{}", line.branch, line.known);
-        let words = [
+        let args = [
             "fetch",
             "--quiet",
             "--no-tags",
@@ -169,22 +169,22 @@ impl Repository<'_> {
             &line.remote,
             &refspec,
         ];
-        let said = self.call(&words, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
-        if said.is_success() {
+        let result = self.call(&args, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
+        if result.is_success() {
             return self.commit_of(&line.known);
         }
-        if said.stderr.contains("couldn't find remote ref") {
+        if result.stderr.contains("couldn't find remote ref") {
             return Ok(None);
         }
-        Err(self.unreachable("fetch from", line, &said))
+        Err(self.unreachable("fetch from", line, &result))
     }
 
     /// Pushes a commit to the branch, if the commit's parent is still the newest on the branch.
     pub fn push(&self, line: &RemoteBranch, commit: &str) -> Result<Pushed> {
         let refspec = format!("{commit}:refs/heads/{}", line.branch);
-        let words = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
-        let said = self.call(&words, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
-        if said.is_success() {
+        let args = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
+        let result = self.call(&args, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
+        if result.is_success() {
             self.ask(&["update-ref", &line.known, commit], "see why git can't write its refs")?;
             return Ok(Pushed::Accepted);
         }
@@ -196,15 +196,15 @@ impl Repository<'_> {
             "failed to update ref",
             "reference already exists",
         ];
-        if OVERTAKEN.iter().any(|words| said.text().contains(words)) {
+        if OVERTAKEN.iter().any(|args| result.text().contains(args)) {
             return Ok(Pushed::Overtaken);
         }
-        Err(self.unreachable("push to", line, &said))
+        Err(self.unreachable("push to", line, &result))
     }
 
-    fn unreachable(&self, what: &str, line: &RemoteBranch, said: &GitResult) -> Error {
-        let text = said.text();
-        let reason = text.lines().find_map(|line| line.strip_prefix("!\t")).unwrap_or(said.reason());
+    fn unreachable(&self, what: &str, line: &RemoteBranch, result: &GitResult) -> Error {
+        let text = result.text();
+        let reason = text.lines().find_map(|line| line.strip_prefix("!\t")).unwrap_or(result.reason());
         let first = reason.replace('\t', " ");
         let message = format!("can't {what} {}, branch {}: {first}", line.remote, line.branch);
         let hint = "only commits were made here; try again when the remote answers";
@@ -213,19 +213,19 @@ impl Repository<'_> {
 
     /// Returns the files of the state directory in a commit.
     pub fn tree(&self, line: &RemoteBranch, commit: &str) -> Result<Tree> {
-        let mut words = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
+        let mut args = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
         // An empty prefix is no valid path.
-        words.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
-        let said = self.must(&words, &GitCall::default())?;
+        args.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
+        let result = self.must(&args, &GitCall::default())?;
         let mut tree = Tree::new();
-        for entry in said.stdout.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
+        for entry in result.stdout.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
             let Ok(entry) = std::str::from_utf8(entry) else {
                 let found = String::from_utf8_lossy(entry).into_owned();
                 return Err(Error::damaged(found, "no file of a state directory has such a name"));
             };
             let Some((head, path)) = entry.split_once('\t') else { continue };
-            let mut words = head.split(' ');
-            let (mode, id) = (words.next().unwrap_or_default(), words.nth(1).unwrap_or_default());
+            let mut fields = head.split(' ');
+            let (mode, id) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
             if let Some(path) = path.strip_prefix(&line.prefix) {
                 tree.insert(path.to_owned(), Blob { mode: mode.to_owned(), id: id.to_owned() });
             }
@@ -240,9 +240,9 @@ impl Repository<'_> {
         if !ids.is_empty() {
             let asked = ids.iter().map(|id| format!("{id}\n")).collect::<String>();
             let call = GitCall { stdin: Some(asked.as_bytes()), ..GitCall::default() };
-            let said;
-            (said, answer) = self.answer(&["cat-file", "--batch"], &call)?;
-            self.checked(said, SEE_STATUS)?;
+            let result;
+            (result, answer) = self.answer(&["cat-file", "--batch"], &call)?;
+            self.checked(result, SEE_STATUS)?;
             answer.rewind().context("read", Path::new("what git said"))?;
         }
         let mut answer = BufReader::new(answer);
@@ -253,24 +253,24 @@ impl Repository<'_> {
 
     /// Returns the content of a file of the state directory in a commit; `None` without the file.
     pub fn content_at(&self, line: &RemoteBranch, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
-        let said = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
+        let result = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
         const NOT_THERE: &[&str] = &[" does not exist in ", " exists on disk, but not in "];
-        if !said.is_success() && NOT_THERE.iter().any(|words| said.stderr.contains(words)) {
+        if !result.is_success() && NOT_THERE.iter().any(|args| result.stderr.contains(args)) {
             return Ok(None);
         }
-        Ok(Some(self.checked(said, SEE_STATUS)?.stdout))
+        Ok(Some(self.checked(result, SEE_STATUS)?.stdout))
     }
 
     /// Stores bytes as a git object.
     pub fn keep(&self, bytes: &[u8]) -> Result<Blob> {
-        let words = ["hash-object", "-w", "--no-filters", "--stdin"];
-        let said = self.must(&words, &GitCall { stdin: Some(bytes), ..GitCall::default() })?;
-        Ok(Blob { mode: "100644".to_owned(), id: said.text().trim_end().to_owned() })
+        let args = ["hash-object", "-w", "--no-filters", "--stdin"];
+        let result = self.must(&args, &GitCall { stdin: Some(bytes), ..GitCall::default() })?;
+        Ok(Blob { mode: "100644".to_owned(), id: result.text().trim_end().to_owned() })
     }
 
     /// Returns the merge base of two commits; `None` if they have no common ancestor.
     pub fn base(&self, ours: &str, theirs: &str) -> Result<Option<String>> {
-        self.one_if_any(&["merge-base", ours, theirs])
+        self.optional(&["merge-base", ours, theirs])
     }
 
     /// Merges two commits by git, without a work tree. In the state directory, git merges only
@@ -280,16 +280,16 @@ impl Repository<'_> {
         let up = self.ask(&["rev-parse", "--show-cdup"], SEE_STATUS)?;
         let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
         let settings = ["-C", up, "-c", "merge.dormouse.driver=false", "-c", "merge.directoryRenames=false"];
-        let words = ["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs];
-        let mut said = self.run(&[&settings[..], &words].concat())?;
+        let args = ["merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", ours, theirs];
+        let mut result = self.run(&[&settings[..], &args].concat())?;
         // Exit status 1: some paths are in conflict.
-        if said.status.code() != Some(1) {
-            said = self.checked(said, SEE_STATUS)?;
+        if result.status.code() != Some(1) {
+            result = self.checked(result, SEE_STATUS)?;
         }
-        let text = said.text();
-        let mut words = text.split('\0').filter(|word| !word.is_empty());
-        let tree = words.next().unwrap_or_default().trim_end().to_owned();
-        Ok(Merge { tree, conflicts: words.map(str::to_owned).collect() })
+        let text = result.text();
+        let mut fields = text.split('\0').filter(|word| !word.is_empty());
+        let tree = fields.next().unwrap_or_default().trim_end().to_owned();
+        Ok(Merge { tree, conflicts: fields.map(str::to_owned).collect() })
     }
 
     /// Writes a tree with these files in the state directory and the content of `tree` elsewhere.
@@ -300,7 +300,7 @@ impl Repository<'_> {
         tree: &str,
         changes: &BTreeMap<String, Option<Blob>>,
     ) -> Result<String> {
-        let own = OwnIndex::empty(line);
+        let own = ScratchIndex::empty(line);
         self.must(&["read-tree", tree], &own.call())?;
         let changes = changes.iter().map(|(path, blob)| (format!("{}{path}", line.prefix), blob.as_ref()));
         self.update_index(line, own.call(), changes)?;
@@ -309,16 +309,16 @@ impl Repository<'_> {
 
     /// Creates a commit of a tree. Returns the commit's id.
     pub fn commit_tree(&self, tree: &str, parents: &[&str], subject: &str) -> Result<String> {
-        let mut words = vec!["commit-tree", tree, "-m", subject];
+        let mut args = vec!["commit-tree", tree, "-m", subject];
         for parent in parents {
-            words.extend(["-p", parent]);
+            args.extend(["-p", parent]);
         }
         let is_signed = self.settings.sign
             && self.run(&["config", "--type=bool", "--get", "commit.gpgSign"])?.text().trim_end() == "true";
         if is_signed {
-            words.push("-S");
+            args.push("-S");
         }
-        Ok(self.ask(&words, SEE_STATUS)?.trim_end().to_owned())
+        Ok(self.ask(&args, SEE_STATUS)?.trim_end().to_owned())
     }
 
     /// Sets entries of an index, or removes entries without an object. Paths begin at the top of
@@ -345,9 +345,9 @@ impl Repository<'_> {
             Some(before) => before.to_owned(),
             None => self.ask(&empty, SEE_STATUS)?.trim_end().to_owned(),
         };
-        let words = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
-        let words = [&words[..], &[&before, after]].concat();
-        Ok(raw_changes(&self.ask(&words, SEE_STATUS)?))
+        let args = ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", "--no-commit-id"];
+        let args = [&args[..], &[&before, after]].concat();
+        Ok(raw_changes(&self.ask(&args, SEE_STATUS)?))
     }
 }
 
@@ -368,8 +368,8 @@ impl RemoteBranch {
 /// Parses git's output of `--raw -z`.
 pub(super) fn raw_changes(text: &str) -> Vec<PathChange> {
     let mut found = Vec::new();
-    let mut words = text.split('\0');
-    while let (Some(head), Some(path)) = (words.next().filter(|head| !head.is_empty()), words.next()) {
+    let mut fields = text.split('\0');
+    while let (Some(head), Some(path)) = (fields.next().filter(|head| !head.is_empty()), fields.next()) {
         let parts: Vec<&str> = head.trim_start_matches(':').split(' ').collect();
         let [mode, new_mode, id, new_id, ..] = parts.as_slice() else { continue };
         let blob = |mode: &str, id: &str| {

@@ -6,61 +6,61 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::exchange::{PathChange, RemoteBranch, raw_changes};
-use super::{GitCall, GitResult, Repository, SEE_STATUS, commit_words, hint_about, refuse};
+use super::{GitCall, GitResult, Repository, SEE_STATUS, commit_args, hint_about, refuse};
 use crate::error::{Error, IoContext, Result};
 
 impl Repository<'_> {
     /// Commits the files of the state directory on top of the checked-out commit, and returns the
-    /// new commit. `take_up` receives a function that adds paths, and the changed paths; it may
+    /// new commit. `add` receives a function that adds paths, and the changed paths; it may
     /// hold a lock meanwhile. Files and index entries outside the state directory do not change.
     pub fn snapshot(
         &self,
         line: &RemoteBranch,
         (subject, body): (&str, &str),
-        mut take_up: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
+        mut add: impl FnMut(&dyn Fn(&[&str]) -> Result<()>, &[String]) -> Result<()>,
     ) -> Result<Option<String>> {
         // Git processes of a killed sync may still run and block git for a moment.
         self.retry_while_blocked(|| {
             let head = self.commit_of("HEAD")?;
-            let own = OwnIndex::copy(line)?;
+            let own = ScratchIndex::copy(line)?;
             let index = &own.call();
-            let touched = self.changed_paths(line, index)?;
-            if touched.is_empty() && head.is_some() {
+            let changed = self.changed_paths(line, index)?;
+            if changed.is_empty() && head.is_some() {
                 return Ok(head);
             }
             // Unlike the index, this tree contains no files staged outside the state directory.
             let tree = head.as_deref().unwrap_or("--empty");
-            let words: &[&str] =
+            let args: &[&str] =
                 if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
-            self.must(words, index)?;
-            take_up(
+            self.must(args, index)?;
+            add(
                 &|paths| {
-                    let words = ["add", "--all", "--ignore-errors", "--"];
-                    let said = self.call(&[&words[..], paths].concat(), index)?;
+                    let args = ["add", "--all", "--ignore-errors", "--"];
+                    let result = self.call(&[&args[..], paths].concat(), index)?;
                     // An unreadable file of another user must not fail the commit.
-                    let is_closed = said.stderr.contains("Permission denied");
-                    if is_closed { Ok(()) } else { self.checked(said, SEE_STATUS).map(drop) }
+                    let is_closed = result.stderr.contains("Permission denied");
+                    if is_closed { Ok(()) } else { self.checked(result, SEE_STATUS).map(drop) }
                 },
-                &touched,
+                &changed,
             )?;
-            let words = ["diff-index", "--cached", "--quiet", tree];
+            let args = ["diff-index", "--cached", "--quiet", tree];
             if let Some(head) = &head
-                && self.call(&words, index)?.is_success()
+                && self.call(&args, index)?.is_success()
             {
                 self.align_index(line, head)?;
                 return Ok(Some(head.clone()));
             }
-            let said = self.call(&commit_words(subject, body), index)?;
-            if !said.is_success()
-                && !said.stderr.trim().is_empty()
+            let result = self.call(&commit_args(subject, body), index)?;
+            if !result.is_success()
+                && !result.stderr.trim().is_empty()
                 && (self.settings.hooks || self.settings.sign)
             {
-                let message = format!("git commit in {}: {}", self.state_dir.display(), said.reason());
+                let message = format!("git commit in {}: {}", self.state_dir.display(), result.reason());
                 let hint =
                     "[git] in dormouse.toml turns on the repository's hooks and signing: see why they fail";
-                return Err(refuse(message, hint_about(said.reason(), hint)));
+                return Err(refuse(message, hint_about(result.reason(), hint)));
             }
-            self.checked(said, SEE_STATUS)?;
+            self.checked(result, SEE_STATUS)?;
             let now = self.commit_of("HEAD")?;
             if let Some(now) = &now {
                 self.align_index(line, now)?;
@@ -72,9 +72,9 @@ impl Repository<'_> {
     /// Sets the clone's index to the committed state directory, even after a sync was killed.
     /// Otherwise the next commit by a person would revert the sync.
     fn align_index(&self, line: &RemoteBranch, commit: &str) -> Result<()> {
-        let words =
+        let args =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
-        let mut changes = raw_changes(&self.ask(&words, SEE_STATUS)?);
+        let mut changes = raw_changes(&self.ask(&args, SEE_STATUS)?);
         changes.iter_mut().for_each(|change| change.after = change.before.take());
         if changes.is_empty() { Ok(()) } else { self.set_index(line, &changes) }
     }
@@ -82,8 +82,8 @@ impl Repository<'_> {
     /// Returns the paths in the state directory whose work tree differs from an index, or whose
     /// index entry differs from the checked-out commit, without ignored files.
     fn changed_paths(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
-        let words = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
-        let text = self.must(&words, index)?.text();
+        let args = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
+        let text = self.must(&args, index)?.text();
         let paths = text.split('\0').filter_map(|entry| entry.get(3..)?.strip_prefix(&line.prefix));
         Ok(paths.map(str::to_owned).collect())
     }
@@ -110,24 +110,24 @@ pub struct Checkout<'c> {
 impl Checkout<'_> {
     /// Error if uncommitted files outside the state directory prevent a checkout. Changes no file.
     pub fn check(&self) -> Result<()> {
-        let said = self.dry_run()?;
-        if said.is_success() {
+        let result = self.dry_run()?;
+        if result.is_success() {
             return Ok(());
         }
-        let there = self.there_already()?;
+        let there = self.already_in_work_tree()?;
         if there.is_empty() {
-            return not_in_the_way(&said);
+            return check_not_blocked(&result);
         }
         self.repository.set_index(self.line, &there)?;
-        not_in_the_way(&self.dry_run()?)
+        check_not_blocked(&self.dry_run()?)
     }
 
     /// Returns files outside the state directory that have the content of the commit `to` but not
     /// its index entry, because git was killed between the two writes.
-    fn there_already(&self) -> Result<Vec<PathChange>> {
-        let own = OwnIndex::copy(self.line)?;
-        let names = |words: &[&str]| -> Result<BTreeSet<String>> {
-            Ok(self.repository.must(words, &own.call())?.text().split('\0').map(str::to_owned).collect())
+    fn already_in_work_tree(&self) -> Result<Vec<PathChange>> {
+        let own = ScratchIndex::copy(self.line)?;
+        let names = |args: &[&str]| -> Result<BTreeSet<String>> {
+            Ok(self.repository.must(args, &own.call())?.text().split('\0').map(str::to_owned).collect())
         };
         let staged = names(&["diff-index", "--cached", "-z", "--name-only", "--no-renames", self.from])?;
         names(&["read-tree", self.to])?;
@@ -141,7 +141,7 @@ impl Checkout<'_> {
     }
 
     fn dry_run(&self) -> Result<GitResult> {
-        let own = OwnIndex::copy(self.line)?;
+        let own = ScratchIndex::copy(self.line)?;
         let inside = self.changes.iter().filter(|change| self.line.is_inside(&change.path));
         self.repository.update_index(self.line, own.call(), inside.map(PathChange::entry))?;
         let index = own.call();
@@ -159,49 +159,49 @@ impl Checkout<'_> {
         repository.set_index(self.line, &inside)?;
         if inside.len() < self.changes.len() {
             let _ = repository.run(&["update-index", "-q", "--refresh"])?;
-            not_in_the_way(&repository.run(&["read-tree", "-m", "-u", from, to])?)?;
+            check_not_blocked(&repository.run(&["read-tree", "-m", "-u", from, to])?)?;
         }
-        let said = repository.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
-        if !said.is_success() && repository.commit_of("HEAD")?.as_deref() != Some(from) {
+        let result = repository.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
+        if !result.is_success() && repository.commit_of("HEAD")?.as_deref() != Some(from) {
             return Ok(false);
         }
-        repository.checked(said, SEE_STATUS)?;
+        repository.checked(result, SEE_STATUS)?;
         Ok(true)
     }
 }
 
-fn not_in_the_way(said: &GitResult) -> Result<()> {
-    if said.is_success() {
+fn check_not_blocked(result: &GitResult) -> Result<()> {
+    if result.is_success() {
         return Ok(());
     }
-    let message = format!("uncommitted changes prevent the merge: {}", said.reason());
+    let message = format!("uncommitted changes prevent the merge: {}", result.reason());
     Err(Error::refused("uncommitted_changes", message)
         .with_hint("commit or move it, then do this again; nothing has changed"))
 }
 
 /// Temporary copy of the clone's index, removed when dropped. Each process has its own copy,
 /// because processes of a killed sync may still write to their copies.
-pub(super) struct OwnIndex {
+pub(super) struct ScratchIndex {
     path: PathBuf,
 }
 
-impl OwnIndex {
+impl ScratchIndex {
     const NAME: &'static str = "dormouse-index.";
 
-    pub(super) fn empty(line: &RemoteBranch) -> OwnIndex {
-        let path = line.git_dir.join(format!("{}{}", OwnIndex::NAME, std::process::id()));
+    pub(super) fn empty(line: &RemoteBranch) -> ScratchIndex {
+        let path = line.git_dir.join(format!("{}{}", ScratchIndex::NAME, std::process::id()));
         let _ = std::fs::remove_file(&path);
-        OwnIndex { path }
+        ScratchIndex { path }
     }
 
     /// Copies the clone's index. The file times in it spare git the reading of unchanged files.
-    fn copy(line: &RemoteBranch) -> Result<OwnIndex> {
+    fn copy(line: &RemoteBranch) -> Result<ScratchIndex> {
         for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(OwnIndex::NAME) {
+            if entry.file_name().to_string_lossy().starts_with(ScratchIndex::NAME) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
-        let own = OwnIndex::empty(line);
+        let own = ScratchIndex::empty(line);
         match std::fs::copy(&line.index, &own.path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             copied => drop(copied.context("copy", &line.index)?),
@@ -214,7 +214,7 @@ impl OwnIndex {
     }
 }
 
-impl Drop for OwnIndex {
+impl Drop for ScratchIndex {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }

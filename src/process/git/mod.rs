@@ -62,7 +62,7 @@ const LOCAL: &[&str] = &[
 
 /// Variables that describe one commit of the git that runs this program. Commits of a turn would
 /// get the date of that commit.
-const OF_ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
+const ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
 
 /// Variable with settings of one command. git sets this variable for no hook, but lists it as
 /// local. The program's own git calls keep the variable, because users set `safe.directory` by it.
@@ -70,12 +70,12 @@ const SETTINGS: &str = "GIT_CONFIG_COUNT";
 
 /// True if a variable describes one repository or one commit of the git that runs this program, so
 /// that no turn, hook or task may inherit the variable.
-pub fn is_of_caller(name: &OsStr) -> bool {
-    LOCAL.iter().chain(OF_ONE_COMMIT).any(|other| name == *other) || name == SETTINGS
+pub fn is_caller_var(name: &OsStr) -> bool {
+    LOCAL.iter().chain(ONE_COMMIT).any(|other| name == *other) || name == SETTINGS
 }
 
 /// Files in git's directory that exist during an unfinished operation, and the operation's name.
-const IN_THE_MIDDLE: &[(&str, &str)] = &[
+const UNFINISHED: &[(&str, &str)] = &[
     ("MERGE_HEAD", "a merge"),
     ("rebase-merge", "a rebase"),
     ("rebase-apply", "a rebase"),
@@ -98,7 +98,7 @@ pub fn is_tracked(path: &Path) -> bool {
         return false;
     };
     let repository = Repository::of(dir, GitSettings::default(), PATIENCE);
-    repository.run(&["ls-files", "--error-unmatch", "--", name]).is_ok_and(|said| said.is_success())
+    repository.run(&["ls-files", "--error-unmatch", "--", name]).is_ok_and(|result| result.is_success())
 }
 
 impl<'a> Repository<'a> {
@@ -110,11 +110,11 @@ impl<'a> Repository<'a> {
     /// Error when a commit can't be made now. Called before a step, because a step without its
     /// commit could not be undone. Waits while another git process locks the index.
     pub fn check(&self) -> Result<()> {
-        let words =
+        let args =
             ["--is-inside-work-tree", "--absolute-git-dir", "--git-path", "objects", "--git-path", "index"];
         let hint = "the state directory must be in a git repository: make one with `git init`";
-        let said = self.ask(&[&["rev-parse"], &words[..]].concat(), hint)?;
-        let mut lines = said.lines();
+        let result = self.ask(&[&["rev-parse"], &args[..]].concat(), hint)?;
+        let mut lines = result.lines();
         if lines.next() != Some("true") {
             let message = format!("{} is not in the work tree of a repository", self.state_dir.display());
             return Err(refuse(message, hint));
@@ -122,7 +122,7 @@ impl<'a> Repository<'a> {
         // Relative paths in git's answer begin at the working directory of git.
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, objects, index) = (place(), place(), place());
-        for (name, what) in IN_THE_MIDDLE {
+        for (name, what) in UNFINISHED {
             if git_dir.join(name).symlink_metadata().is_ok() {
                 let message = format!("the repository is in the middle of {what}: {}", git_dir.display());
                 return Err(refuse(message, "finish it or abort it, as `git status` says"));
@@ -190,11 +190,11 @@ impl<'a> Repository<'a> {
     /// git's message about unreadable files, which are left out.
     pub fn commit(&self, subject: &str, body: &str) -> Result<Option<String>> {
         self.retry_while_blocked(|| {
-            let done = |said: &GitResult| {
-                let words = Some(said.stderr.trim()).filter(|words| !words.is_empty()).unwrap_or(NO_REASON);
-                let message = format!("git in {}: {words}", self.state_dir.display());
+            let done = |result: &GitResult| {
+                let cause = Some(result.stderr.trim()).filter(|cause| !cause.is_empty()).unwrap_or(NO_REASON);
+                let message = format!("git in {}: {cause}", self.state_dir.display());
                 let hint = "the step is done and recorded; only its git commit is missing";
-                if said.is_success() { Ok(()) } else { Err(refuse(message, hint)) }
+                if result.is_success() { Ok(()) } else { Err(refuse(message, hint)) }
             };
             let added = self.run(&["add", "--all", "--ignore-errors", "--", "."])?;
             // A file in a shared inbox that its owner can't read must not prevent the commit of the
@@ -204,7 +204,7 @@ impl<'a> Repository<'a> {
                 done(&added)?;
             }
             if !self.run(&["diff", "--cached", "--quiet", "--", "."])?.is_success() {
-                done(&self.run(&[&commit_words(subject, body)[..], &["--", "."]].concat())?)?;
+                done(&self.run(&[&commit_args(subject, body)[..], &["--", "."]].concat())?)?;
             }
             Ok(is_closed.then(|| added.stderr.trim().to_owned()))
         })
@@ -213,9 +213,9 @@ impl<'a> Repository<'a> {
     /// Configures git in this clone to merge files that match one of the patterns, relative to the
     /// state directory, by `PROGRAM merge-driver`. Returns true if anything was changed.
     pub fn merge_by(&self, program: &Path, patterns: &[&str]) -> Result<bool> {
-        let words = ["rev-parse", "--show-prefix", "--git-path", "info/attributes"];
-        let said = self.ask(&words, "a merge driver is a git repository's: make one with `git init`")?;
-        let mut lines = said.lines();
+        let args = ["rev-parse", "--show-prefix", "--git-path", "info/attributes"];
+        let result = self.ask(&args, "a merge driver is a git repository's: make one with `git init`")?;
+        let mut lines = result.lines();
         let (prefix, attributes) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
         let attributes = self.state_dir.join(attributes);
         let program = program.to_string_lossy().replace('%', "%%").replace('\'', "'\\''");
@@ -253,41 +253,41 @@ impl<'a> Repository<'a> {
 
     /// Returns git's output. If git fails, the error has the first line of git's message, and
     /// `hint`.
-    fn ask(&self, words: &[&str], hint: &str) -> Result<String> {
-        Ok(self.checked(self.run(words)?, hint)?.text())
+    fn ask(&self, args: &[&str], hint: &str) -> Result<String> {
+        Ok(self.checked(self.run(args)?, hint)?.text())
     }
 
     /// Calls git with options. Fails if git fails.
-    fn must(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
-        self.checked(self.call(words, with)?, SEE_STATUS)
+    fn must(&self, args: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
+        self.checked(self.call(args, with)?, SEE_STATUS)
     }
 
     /// Returns git's result, or an error if git has failed.
-    fn checked(&self, said: GitResult, hint: &str) -> Result<GitResult> {
-        if said.is_success() {
-            return Ok(said);
+    fn checked(&self, result: GitResult, hint: &str) -> Result<GitResult> {
+        if result.is_success() {
+            return Ok(result);
         }
         // Further lines of git's message are advice for other cases.
-        let message = format!("git in {}: {}", self.state_dir.display(), said.reason());
-        Err(refuse(message, hint_about(said.reason(), hint)))
+        let message = format!("git in {}: {}", self.state_dir.display(), result.reason());
+        Err(refuse(message, hint_about(result.reason(), hint)))
     }
 
     /// Calls git in the state directory. The path `.` names that directory safely, even if the
     /// directory's name has special characters.
-    fn run(&self, words: &[&str]) -> Result<GitResult> {
-        self.call(words, &GitCall::default())
+    fn run(&self, args: &[&str]) -> Result<GitResult> {
+        self.call(args, &GitCall::default())
     }
 
     /// Calls git with options, and returns its result with the output in memory.
-    fn call(&self, words: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
-        let (mut said, answer) = self.answer(words, with)?;
-        said.stdout = read(answer)?;
-        Ok(said)
+    fn call(&self, args: &[&str], with: &GitCall<'_>) -> Result<GitResult> {
+        let (mut result, answer) = self.answer(args, with)?;
+        result.stdout = read(answer)?;
+        Ok(result)
     }
 
     /// Calls git with options. Returns the output as a file in memory, positioned at the beginning,
     /// because the output may be large.
-    fn answer(&self, words: &[&str], with: &GitCall<'_>) -> Result<(GitResult, File)> {
+    fn answer(&self, args: &[&str], with: &GitCall<'_>) -> Result<(GitResult, File)> {
         let mut command = Command::new("git");
         command.current_dir(self.state_dir);
         command.stdin(match with.stdin {
@@ -314,16 +314,16 @@ impl<'a> Repository<'a> {
         }
         let (stdout, stderr) = (paper()?, paper()?);
         let pen = |paper: &File| paper.try_clone().context("write to", Path::new("memory"));
-        command.args(words).stdout(pen(&stdout)?).stderr(pen(&stderr)?).process_group(0);
-        spawn::give_back(&mut command);
+        command.args(args).stdout(pen(&stdout)?).stderr(pen(&stderr)?).process_group(0);
+        spawn::restore_limits(&mut command);
         let child = command.spawn().map_err(|error| self.not_run(&error))?;
-        let status = self.wait(child, words)?;
+        let status = self.wait(child, args)?;
         let stderr = String::from_utf8_lossy(&read(stderr)?).into_owned();
         Ok((GitResult { status, stdout: Vec::new(), stderr }, stdout))
     }
 
     /// Waits for git for at most `git.timeout`, and then ends git.
-    fn wait(&self, mut child: Child, words: &[&str]) -> Result<ExitStatus> {
+    fn wait(&self, mut child: Child, args: &[&str]) -> Result<ExitStatus> {
         let pid = Pid::from_child(&child);
         let git = Path::new("git");
         let ended = table::open(pid).context("watch", git)?;
@@ -340,7 +340,7 @@ impl<'a> Repository<'a> {
         let _ = child.try_wait();
         let message = format!(
             "`git {}` in {} took longer than git.timeout = {}",
-            words[0],
+            args[0],
             self.state_dir.display(),
             self.settings.timeout
         );
@@ -404,12 +404,12 @@ impl GitResult {
 }
 
 /// Returns the arguments of `git commit`.
-fn commit_words<'w>(subject: &'w str, body: &'w str) -> Vec<&'w str> {
-    let mut words = vec!["commit", "--quiet", "--message", subject];
+fn commit_args<'w>(subject: &'w str, body: &'w str) -> Vec<&'w str> {
+    let mut args = vec!["commit", "--quiet", "--message", subject];
     if !body.is_empty() {
-        words.extend(["--message", body]);
+        args.extend(["--message", body]);
     }
-    words
+    args
 }
 
 /// Creates a file in memory for git's output. A pipe would have to be read to its end, and a
@@ -435,8 +435,8 @@ fn read(mut paper: File) -> Result<Vec<u8>> {
 }
 
 /// Returns the hint for an error message of git; an empty hint if a lock blocks git.
-fn hint_about<'h>(words: &str, hint: &'h str) -> &'h str {
-    let is_locked = words.contains(".lock': File exists");
+fn hint_about<'h>(args: &str, hint: &'h str) -> &'h str {
+    let is_locked = args.contains(".lock': File exists");
     if is_locked { "another git is at work, or one was killed: then remove that file" } else { hint }
 }
 

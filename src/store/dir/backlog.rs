@@ -107,7 +107,7 @@ impl Filing<'_> {
         }
         fresh.make_dir()?;
         let mut is_exchanged = false;
-        if fresh.take_after(&inbox)? {
+        if fresh.copy_owner_from(&inbox)? {
             if inbox.join(layout::KEPT_NAME).exists()? {
                 self.disk.stage(&kept, git::KEPT.as_bytes())?;
             }

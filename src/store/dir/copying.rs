@@ -130,7 +130,7 @@ pub fn checkpoints(dir: &AgentDir) -> Result<Vec<Checkpoint>> {
     for run in runs.entries()? {
         let Some(run_id) = run.name.to_str().and_then(|name| name.parse().ok()) else { continue };
         for entry in runs.join(&run.name).entries()?.iter().filter(|entry| !entry.is_dir) {
-            found.extend(entry.name.to_str().and_then(|name| workdir::checkpoint_named(run_id, name)));
+            found.extend(entry.name.to_str().and_then(|name| workdir::parse_checkpoint(run_id, name)));
         }
     }
     Ok(found)

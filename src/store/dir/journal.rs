@@ -321,8 +321,8 @@ impl Journal {
         disk.sync_content(&self.file, &self.cap)
     }
 
-    fn write_tail(&self, before_end: usize, text: &str) -> Result<()> {
-        let at = self.length.saturating_sub(before_end as u64);
+    fn write_tail(&self, run_before_end: usize, text: &str) -> Result<()> {
+        let at = self.length.saturating_sub(run_before_end as u64);
         self.file.write_all_at(text.as_bytes(), at).context("write", &self.cap)
     }
 

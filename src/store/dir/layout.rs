@@ -241,7 +241,7 @@ pub fn may_append(path: &str) -> bool {
 pub fn may_delete(path: &str) -> bool {
     match path.split('/').collect::<Vec<_>>().as_slice() {
         [STATE] => false,
-        [RUNS, id, name] => id.parse().is_ok_and(|run| workdir::checkpoint_named(run, name).is_some()),
+        [RUNS, id, name] => id.parse().is_ok_and(|run| workdir::parse_checkpoint(run, name).is_some()),
         _ => may_write(path),
     }
 }

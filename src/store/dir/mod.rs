@@ -121,13 +121,13 @@ impl DirStore {
         let marker = root.cap().join(layout::CONFIG);
         let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
         let config = config::store_config(&marker, &bytes)?;
-        root.tell_by(opener.tell);
+        root.set_notifier(opener.tell);
         let guest = match config.sharing.group {
             Some(_) => authors::guest(&marker),
             None => None,
         };
         if guest.is_some() {
-            root.admit_guest();
+            root.allow_changes();
         }
         let access = if guest.is_some() { Access::Group } else { Access::Owner };
         let disk = Disk { durability: config.store.durability, access };

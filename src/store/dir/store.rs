@@ -80,8 +80,8 @@ impl DirStore {
     }
 
     /// Refuses a change by a user who does not own the state directory.
-    pub fn refuse_stranger(&self) -> Result<()> {
-        self.root.refuse_stranger()
+    pub fn check_may_change(&self) -> Result<()> {
+        self.root.check_may_change()
     }
 
     /// Maximum time for which commands wait for locks.

@@ -41,7 +41,7 @@ pub fn place(path: &Path) -> FileKind {
         (layout::INBOX, [rejected, ..]) if *rejected == layout::REJECTED.as_bytes() => FileKind::Evidence,
         (layout::TASKS, [name]) if name.ends_with(b".lock") => FileKind::Local,
         (layout::TASKS | layout::RUNS, [_, name])
-            if workdir::OF_PROCESSES.iter().any(|own| own.as_bytes() == *name) =>
+            if workdir::PROCESS_FILES.iter().any(|own| own.as_bytes() == *name) =>
         {
             FileKind::Local
         }

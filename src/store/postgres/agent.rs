@@ -187,7 +187,7 @@ impl AgentRecords for PgAgent {
         let asked = Statement::new(
             "SELECT b.subject, b.name FROM @.blob b WHERE b.agent_id = $1 AND b.part = 0 ORDER BY 1, 2",
         );
-        let named = |row: &Row| workdir::checkpoint_named(row.get(0)?.parse().ok()?, row.get(1)?);
+        let named = |row: &Row| workdir::parse_checkpoint(row.get(0)?.parse().ok()?, row.get(1)?);
         self.shared.pool.parse(&one.ask(asked.with(one.id))?, "a checkpoint", named)
     }
 
