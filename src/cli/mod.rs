@@ -138,7 +138,7 @@ macro_rules! command_table {
                 Supervise(SuperviseArgs) = "supervise" => task::supervise,
                 SafePoint(SafePointArgs) = "safe-point" => inside::safe_point,
                 Checkpoint(CheckpointArgs) = "checkpoint" => inside::checkpoint,
-                Yield(YieldArgs) = "yield" => inside::give_way,
+                Yield(YieldArgs) = "yield" => inside::yield_turn,
                 NonPreemptible(NonPreemptibleArgs) = "non-preemptible" => inside::non_preemptible,
                 Schema(SchemaArgs) = "schema" => pages::schema,
                 CheckOutcome(CheckOutcomeArgs) = "check-outcome" => pages::check_outcome,

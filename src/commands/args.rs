@@ -166,7 +166,7 @@ pub fn answer_verbatim(session: &mut Session, object: &Value, text: &str) -> Res
 }
 
 /// Asks the person at the terminal a question. Returns the answer; `None` without a terminal.
-pub fn asked(session: &Session, question: &str) -> Result<Option<String>> {
+pub fn ask_user(session: &Session, question: &str) -> Result<Option<String>> {
     if !can_ask(session) {
         return Ok(None);
     }
@@ -182,22 +182,22 @@ pub fn can_ask(session: &Session) -> bool {
 }
 
 /// Poll interval for up to 999 agents that inotify can't watch.
-pub const LOOKS: Span = Span::from_secs(5);
+pub const POLL_INTERVAL: Span = Span::from_secs(5);
 
-/// Returns the poll interval for `unwatched` agents: `LOOKS` longer for each thousand of them.
-pub fn looks_at(unwatched: usize) -> Span {
-    LOOKS.times(1 + unwatched as u64 / 1000)
+/// Returns the poll interval for `unwatched` agents: `POLL_INTERVAL` longer for each thousand of them.
+pub fn poll_interval(unwatched: usize) -> Span {
+    POLL_INTERVAL.times(1 + unwatched as u64 / 1000)
 }
 
 /// Returns the message to the user that inotify can't watch some agents.
 pub fn cannot_watch() -> String {
     format!(
-        "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {LOOKS}"
+        "not every agent can be watched here (fs.inotify.max_user_watches or max_user_instances, or a network file system): such agents are looked at every {POLL_INTERVAL}"
     )
 }
 
 /// Warns if the turn command can't be started, for example because its program is not installed.
-pub fn say_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
+pub fn note_settings_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
     if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
     }
@@ -334,7 +334,7 @@ pub fn open_id<T: OpenRecord>(agent: &Agent<'_>, part: Option<&str>) -> Result<O
 
 /// Reads a record, open or ended. Error if the record does not exist.
 pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, id: T::Id) -> Result<T> {
-    let found = agent.look(|seen, _| open_or_ended(&seen, id))?;
+    let found = agent.look(|snapshot, _| open_or_ended(&snapshot, id))?;
     found.ok_or_else(|| no_record::<T>(id))
 }
 
@@ -344,17 +344,17 @@ pub fn no_record<T: OpenRecord>(id: T::Id) -> Error {
 }
 
 /// Returns a record from a snapshot, open or ended; `None` if it does not exist.
-pub fn open_or_ended<T: OpenRecord>(seen: &Snapshot<'_>, id: T::Id) -> Result<Option<T>> {
-    match seen.open_one::<T>(id)? {
+pub fn open_or_ended<T: OpenRecord>(snapshot: &Snapshot<'_>, id: T::Id) -> Result<Option<T>> {
+    match snapshot.open_one::<T>(id)? {
         Some(record) => Ok(Some(record)),
-        None => seen.ended_one::<T>(id),
+        None => snapshot.ended_one::<T>(id),
     }
 }
 
 /// Returns the ended records of a kind, newest first.
-pub fn ended_records<T: Record>(seen: &Snapshot<'_>) -> Result<Vec<T>> {
+pub fn ended_records<T: Record>(snapshot: &Snapshot<'_>) -> Result<Vec<T>> {
     let mut records = Vec::new();
-    seen.ended(|record: T| {
+    snapshot.ended(|record: T| {
         records.push(record);
         true
     })?;

@@ -18,7 +18,7 @@ use crate::process::foreground;
 use crate::process::turn::NoMonitor;
 use crate::store::Store;
 
-use super::args::{answer, asked, say_fault, settings};
+use super::args::{answer, ask_user, note_settings_fault, settings};
 
 pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     let store = session.store()?;
@@ -38,7 +38,7 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     });
     match put {
         Ok(is_changed) => {
-            say_fault(session, &agent)?;
+            note_settings_fault(session, &agent)?;
             let object = json!({ "agent": name, "changed": is_changed });
             answer(session, &object, |_| match is_changed {
                 true => format!("{name}  settings changed"),
@@ -121,14 +121,14 @@ fn edited(
         }
         match store.local().policy_from(&path.to_string_lossy(), &text) {
             Ok(_) => return Ok(Some(text)),
-            Err(error) if !goes_on(session, &error)? => return Err(error),
+            Err(error) if !wants_retry(session, &error)? => return Err(error),
             Err(_) => {}
         }
     }
 }
 
 /// Shows the error and asks if the user wants to edit again.
-fn goes_on(session: &Session, error: &Error) -> Result<bool> {
-    let answer = asked(session, &format!("{error}. Edit again? [Y/n]"))?;
+fn wants_retry(session: &Session, error: &Error) -> Result<bool> {
+    let answer = ask_user(session, &format!("{error}. Edit again? [Y/n]"))?;
     Ok(answer.is_some_and(|answer| !answer.is_empty() && !answer.trim_start().starts_with(['n', 'N'])))
 }

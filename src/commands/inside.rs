@@ -85,7 +85,7 @@ fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub fn give_way(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
+pub fn yield_turn(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
     let store = session.store()?;
     let (agent, run_id) = own_run(session, &store, &args.agent)?;
     let bytes =
@@ -219,7 +219,7 @@ struct Findings {
     /// Reason for which the turn should yield; `None` if the turn may continue.
     reason: Option<String>,
     /// Undelivered messages from the operator, except those that a step would drop.
-    said: Vec<Message>,
+    interjections: Vec<Message>,
 }
 
 pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Status> {
@@ -232,33 +232,33 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
     let is_read = session.out.is_read();
     let mut found = match args.wait {
         Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
-        None => look(session, &agent, run_id)?,
+        None => find(session, &agent, run_id)?,
     };
     // A lock keeps two concurrent safe points from delivering the same messages.
-    let alone = if found.said.is_empty() || !is_read || args.peek {
+    let delivery_lock = if found.interjections.is_empty() || !is_read || args.peek {
         None
     } else {
-        let alone = agent.ready_local()?.hand_over_alone()?;
-        found = look(session, &agent, run_id)?;
-        if alone.is_none() {
-            found.said.clear();
+        let delivery_lock = agent.ready_local()?.hand_over_alone()?;
+        found = find(session, &agent, run_id)?;
+        if delivery_lock.is_none() {
+            found.interjections.clear();
         }
-        alone
+        delivery_lock
     };
-    if !is_read && !found.said.is_empty() {
-        let count = found.said.len();
+    if !is_read && !found.interjections.is_empty() {
+        let count = found.interjections.len();
         session.out.note(&format!(
             "stdout is /dev/null: {count} of the operator's messages stay for a safe point that is read"
         ));
-        found.said.clear();
+        found.interjections.clear();
     }
-    tell(session, &found, run_id, args.peek);
+    print_findings(session, &found, run_id, args.peek);
     // Messages are written before they are marked as delivered. After a kill in between, the next
     // safe point delivers the messages again.
     session.out.flush();
-    if alone.is_some() && !session.out.is_closed() {
-        let told: Vec<MessageId> = found.said.iter().map(|message| message.id).collect();
-        mark(session, &agent, run_id, &told)?;
+    if delivery_lock.is_some() && !session.out.is_closed() {
+        let delivered: Vec<MessageId> = found.interjections.iter().map(|message| message.id).collect();
+        mark_delivered(session, &agent, run_id, &delivered)?;
     }
     if let Some(reason) = found.reason {
         session.out.detail(&format!("please yield: {reason}"));
@@ -267,10 +267,10 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
     Ok(Status::Done)
 }
 
-fn tell(session: &mut Session, found: &Findings, run_id: RunId, leaves: bool) {
+fn print_findings(session: &mut Session, found: &Findings, run_id: RunId, leaves: bool) {
     let status = if leaves { MessageStatus::Queued } else { MessageStatus::Interjected };
     let interjections: Vec<Value> =
-        found.said.iter().map(|message| message_object(message, status)).collect();
+        found.interjections.iter().map(|message| message_object(message, status)).collect();
     if session.out.is_json() {
         session.out.json_line(&json!({
             "agent": found.state.agent,
@@ -284,14 +284,14 @@ fn tell(session: &mut Session, found: &Findings, run_id: RunId, leaves: bool) {
     }
 }
 
-fn look(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings> {
-    let (state, said) = agent.look(|seen, state| {
-        let said = said(session, agent, &seen, &state)?;
-        Ok((state, said))
+fn find(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings> {
+    let (state, interjections) = agent.look(|seen, state| {
+        let interjections = interjections(session, agent, &seen, &state)?;
+        Ok((state, interjections))
     })?;
     let state = Context::new(session, agent).end_abandoned_sections(state)?;
     let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
-    Ok(Findings { state, reason, said })
+    Ok(Findings { state, reason, interjections })
 }
 
 /// Waits up to `wait` until the turn should yield or has messages (if stdout `is_read`).
@@ -306,9 +306,9 @@ fn wait_for_something(
     let mut watch = RecordWatch::new();
     loop {
         watch.follow(agent);
-        let found = look(session, agent, run_id)?;
+        let found = find(session, agent, run_id)?;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let has_something = found.reason.is_some() || (is_read && !found.said.is_empty());
+        let has_something = found.reason.is_some() || (is_read && !found.interjections.is_empty());
         if has_something || left == Some(Duration::ZERO) {
             return Ok(found);
         }
@@ -330,7 +330,12 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
 }
 
 /// Returns undelivered messages from the operator, except those that a step would drop.
-fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
+fn interjections(
+    session: &Session,
+    agent: &Agent<'_>,
+    seen: &Snapshot<'_>,
+    state: &State,
+) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -359,12 +364,17 @@ fn said(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State
 
 /// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
 /// before reading them, the next run of the turn's message receives them.
-fn mark(session: &Session, agent: &Agent<'_>, run_id: RunId, told: &[MessageId]) -> Result<()> {
+fn mark_delivered(
+    session: &Session,
+    agent: &Agent<'_>,
+    run_id: RunId,
+    delivered: &[MessageId],
+) -> Result<()> {
     let mut open = Context::new(session, agent).open()?;
     let seen = open.locked.look_again();
     let mut messages = Vec::new();
     let interjections = interjections_in(&seen, &open.draft.records.state)?;
-    for waiting in interjections.iter().filter(|waiting| told.contains(&waiting.key.id)) {
+    for waiting in interjections.iter().filter(|waiting| delivered.contains(&waiting.key.id)) {
         messages.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
     }
     drop(seen);
@@ -394,7 +404,7 @@ fn run_command(
             return Ok(Some(reason.to_owned()));
         }
         let is_spoken_to = protected_until(run, now).is_none()
-            && !agent.look(|seen, state| said(session, agent, &seen, &state))?.is_empty();
+            && !agent.look(|seen, state| interjections(session, agent, &seen, &state))?.is_empty();
         Ok(is_spoken_to.then(|| SPOKEN_TO.to_owned()))
     };
     // The command is not started if the turn should already yield.

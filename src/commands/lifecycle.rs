@@ -33,7 +33,7 @@ use crate::rules::transition::moved::let_go;
 use crate::rules::transition::preemption::{self, cut_sections};
 use crate::store::{Agent, Store, Subject};
 
-use super::args::{answer, say_fault};
+use super::args::{answer, note_settings_fault};
 
 pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
     let store = session.store()?;
@@ -49,7 +49,7 @@ fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<S
     let started =
         Stopped { state, previous, changed: is_changed, run: None, tasks: Vec::new(), cleared: Ok(()) };
     report(session, "start", &started, false);
-    say_fault(session, &agent)?;
+    note_settings_fault(session, &agent)?;
     Ok(Status::Done)
 }
 
@@ -111,8 +111,8 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     refuse_from_inside(Context::new(session, &agent), "fail")?;
     authority::reach(Context::new(session, &agent), "fail")?;
     let by = authority::actor(session, &store)?;
-    let desk = Context::new(session, &agent);
-    let mut open = desk.open()?;
+    let context = Context::new(session, &agent);
+    let mut open = context.open()?;
     let settings = open.draft.records.policy.preemption;
     if args.now {
         cut_sections(&mut open.draft, Span::ZERO);
@@ -135,7 +135,8 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
         }
         None => state,
     };
-    desk.run_effects([Effect::Tell].into_iter().chain(after_failure(&state)).chain([Effect::TellParent]))?;
+    context
+        .run_effects([Effect::Tell].into_iter().chain(after_failure(&state)).chain([Effect::TellParent]))?;
     let mut object = json!({
         "agent": agent.name(),
         "action": "fail",
@@ -366,14 +367,14 @@ fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunI
     if interrupted.is_some() && state.execution.state != ExecutionState::Failed {
         return Ok(state);
     }
-    let desk = Context::new(session, agent);
+    let context = Context::new(session, agent);
     let waits = state.execution.state == ExecutionState::WaitingResources;
-    let mut draft = desk.draft(&locked, state)?;
+    let mut draft = context.draft(&locked, state)?;
     if waits {
         retry_held(&mut draft, &authority::actor(session, store)?)?;
-        return Ok(desk.commit(&locked, draft)?.state);
+        return Ok(context.commit(&locked, draft)?.state);
     }
     let lease = lease.flatten();
-    let (records, _) = effects::recover(desk, locked, draft, ASKED_FOR, lease.as_ref())?;
+    let (records, _) = effects::recover(context, locked, draft, ASKED_FOR, lease.as_ref())?;
     Ok(records.state)
 }

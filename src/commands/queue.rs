@@ -176,7 +176,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
             let count =
                 draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
             if count == 0 {
-                return Err(not_to_look_at(store, word));
+                return Err(no_attention(store, word));
             }
             seen += count;
         }
@@ -188,7 +188,7 @@ fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[
 }
 
 /// Error for a word that names no reason for attention of any agent.
-fn not_to_look_at(store: &Store, word: &str) -> Error {
+fn no_attention(store: &Store, word: &str) -> Error {
     match word.parse() {
         Ok(name) if store.agent(&name).is_ok() => {
             Error::usage(format!("no attention `{name}`: that is an agent"))
@@ -205,16 +205,16 @@ fn change(
     rule: impl FnOnce(&mut Draft, Message) -> Result<(), Refusal>,
 ) -> Result<Status> {
     authority::reach_records(Context::new(session, agent), "settle messages of")?;
-    let desk = Context::new(session, agent);
+    let context = Context::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
     let message = waiting_or_ended(&locked.look(&state)?, *id)?
         .ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
-    let mut draft = desk.draft_of(&locked.look_again(), state)?;
+    let mut draft = context.draft_of(&locked.look_again(), state)?;
     rule(&mut draft, message)?;
-    desk.commit(&locked, draft)?;
+    context.commit(&locked, draft)?;
     drop(locked);
-    desk.notify();
+    context.notify();
     let object = json!({ "agent": agent.name(), "message_id": id, "action": done });
     answer(session, &object, |_| format!("{done} {id}"))
 }
@@ -246,7 +246,7 @@ enum FileDecision {
 }
 
 fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
-    let (verdict, flag, mut named) = match (args.accept.take(), args.drop.take()) {
+    let (decision, flag, mut named) = match (args.accept.take(), args.drop.take()) {
         (Some(named), _) => (FileDecision::Accept, "accept", named),
         (None, Some(named)) => (FileDecision::Drop, "drop", named),
         (None, None) => return each_listed(session, store, &args.agents, list_rejected),
@@ -262,24 +262,24 @@ fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -
         return Err(Error::usage(format!("--{flag}: {said}"))
             .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }
-    decide(session, &agent, verdict, &named)
+    decide(session, &agent, decision, &named)
 }
 
 fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
-    for one in agent.look(|seen, state| seen.rejected(&state))? {
-        let file = one.name();
+    for entry in agent.look(|seen, state| seen.rejected(&state))? {
+        let file = entry.name();
         let object = json!({
-            "agent": agent.name(), "path": file, "at": one.at, "size": one.size, "stays": one.stays,
-            "reason": one.reason,
+            "agent": agent.name(), "path": file, "at": entry.at, "size": entry.size, "stays": entry.stays,
+            "reason": entry.reason,
         });
         session.out.result(&present(object), |out| {
-            let reason = one.reason.as_deref().unwrap_or("nothing says why");
-            let stays = if one.stays { ", stays in inbox/" } else { "" };
+            let reason = entry.reason.as_deref().unwrap_or("nothing says why");
+            let stays = if entry.stays { ", stays in inbox/" } else { "" };
             format!(
                 "{}  {}, {} bytes{stays}\n    {}",
                 out.safe(&file),
-                one.at,
-                one.size,
+                entry.at,
+                entry.size,
                 out.paint(Tone::Bad, &out.safe(&one_line(reason, 200)))
             )
         });
@@ -291,7 +291,7 @@ fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
 fn decide(
     session: &mut Session,
     agent: &Agent<'_>,
-    verdict: FileDecision,
+    decision: FileDecision,
     named: &[OsString],
 ) -> Result<Status> {
     authority::reach(Context::new(session, agent), "decide about the files of")?;
@@ -299,29 +299,29 @@ fn decide(
         let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
     })?;
-    let event = match verdict {
+    let event = match decision {
         FileDecision::Accept => EventKind::RejectedAccepted,
         FileDecision::Drop => EventKind::RejectedRemoved,
     };
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
-        let desk = Context::new(session, agent);
-        let mut open = desk.open()?;
-        for one in some {
-            let done = apply(desk, &open, verdict, one);
+        let context = Context::new(session, agent);
+        let mut open = context.open()?;
+        for entry in some {
+            let done = apply(context, &open, decision, entry);
             if let Ok(true) = done {
-                decided_about_rejected(&mut open.draft, event, &one.name());
-                agent.local().forget_rejected(&mut open.draft.records.state, one);
+                decided_about_rejected(&mut open.draft, event, &entry.name());
+                agent.local().forget_rejected(&mut open.draft.records.state, entry);
             }
-            said.push((one, done));
+            said.push((entry, done));
         }
         if open.locked.look_past_inbox().is_none_rejected(&open.draft.records.state)? {
             decided_about_all_rejected(&mut open.draft);
         }
         open.commit()?;
-        for (one, done) in said {
-            status = status.graver(say_done(session, agent.name(), one, verdict, done));
+        for (entry, done) in said {
+            status = status.graver(report_decision(session, agent.name(), entry, decision, done));
         }
     }
     Ok(status)
@@ -331,7 +331,7 @@ fn decide(
 fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
     let find = |named: &OsString| {
         let named = named.to_string_lossy();
-        let found = all.iter().find(|one| one.name() == named).cloned();
+        let found = all.iter().find(|entry| entry.name() == named).cloned();
         found.ok_or_else(|| Error::NoRecord { what: "rejected file", id: named.into_owned() })
     };
     named.iter().map(find).collect()
@@ -339,44 +339,44 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
 
 /// Accepts or drops one quarantined file. Returns false if the file no longer exists. Error when
 /// the file should be accepted and is still no valid message.
-fn apply(desk: Context<'_>, open: &OpenTxn<'_>, verdict: FileDecision, one: &Rejected) -> Result<bool> {
+fn apply(context: Context<'_>, open: &OpenTxn<'_>, decision: FileDecision, entry: &Rejected) -> Result<bool> {
     let local = open.locked.local();
-    match verdict {
-        FileDecision::Drop => local.remove_rejected(one)?,
+    match decision {
+        FileDecision::Drop => local.remove_rejected(entry)?,
         FileDecision::Accept => {
             let seen = open.locked.look_past_inbox();
-            let fault = match seen.read_rejected(one)? {
+            let fault = match seen.read_rejected(entry)? {
                 Reads::Gone => return Ok(false),
                 Reads::Fits => None,
                 Reads::Not(why) => Some(why),
                 Reads::Dropped(file) => {
-                    match read_submission(desk, &seen, &open.draft.records.policy, &file)? {
+                    match read_submission(context, &seen, &open.draft.records.policy, &file)? {
                         None => return Ok(false),
                         Some(made) => made.err(),
                     }
                 }
             };
             if let Some(reason) = fault {
-                local.reject_again(one, &reason)?;
-                let message = format!("{} is still not a message: {reason}", one.name());
+                local.reject_again(entry, &reason)?;
+                let message = format!("{} is still not a message: {reason}", entry.name());
                 return Err(Error::refused("still_refused", message)
                     .with_hint("correct the file in inbox/rejected/, and accept it again"));
             }
-            local.bring_back(one)?;
+            local.bring_back(entry)?;
         }
     }
     Ok(true)
 }
 
-fn say_done(
+fn report_decision(
     session: &mut Session,
     agent: &AgentName,
-    one: &Rejected,
-    verdict: FileDecision,
+    entry: &Rejected,
+    decision: FileDecision,
     done: Result<bool>,
 ) -> Status {
-    let file = one.name();
-    let word = match (done, verdict) {
+    let file = entry.name();
+    let word = match (done, decision) {
         (Ok(true), FileDecision::Accept) => "accepted",
         (Ok(true), FileDecision::Drop) => "dropped",
         (Ok(false), _) => "gone",

@@ -177,13 +177,13 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
 }
 
 fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
-    let desk = Context::new(session, agent);
-    let task = desk.change(|draft| rules::start(draft, new))?.made;
+    let context = Context::new(session, agent);
+    let task = context.change(|draft| rules::start(draft, new))?.made;
     match &task.job {
         TaskJob::Command { .. } => tasks::begin(Context::new(session, agent), task.id)?,
         // The delegation is committed, so a later step retries a failed delivery.
         TaskJob::ChildAgent { .. } => {
-            desk.run_effects([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
+            context.run_effects([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
         }
     }
     let task: Task = read_record(agent, task.id)?;
@@ -259,18 +259,18 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     if !is_elsewhere {
         refuse_elsewhere(session, agent, &task)?;
     }
-    let mut said = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
+    let mut text = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
-        said.push('\n');
+        text.push('\n');
     }
     if is_elsewhere {
-        send(Context::new(session, agent), &task, said.as_bytes())?;
+        send(Context::new(session, agent), &task, text.as_bytes())?;
     } else {
         let path = agent.workdir().task(id).stdin();
-        supervisor::feed(&path, said.as_bytes(), session.patience().as_std())?;
+        supervisor::feed(&path, text.as_bytes(), session.patience().as_std())?;
     }
-    let object = json!({ "agent": agent.name(), "task_id": id, "bytes": said.len() });
-    answer(session, &object, |_| format!("wrote {} bytes", said.len()))
+    let object = json!({ "agent": agent.name(), "task_id": id, "bytes": text.len() });
+    answer(session, &object, |_| format!("wrote {} bytes", text.len()))
 }
 
 /// Maximum number of attempts to settle the task, one second apart. An attempt fails if the agent's
@@ -282,7 +282,7 @@ pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Stat
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
     let (mut seat, lock) = StartReport::take(is_json.then(|| begun.to_string()))?;
-    let done = session.store().and_then(|store| look_after(session, &store, &args, lock, &mut seat));
+    let done = session.store().and_then(|store| run_supervised(session, &store, &args, lock, &mut seat));
     if let Err(error) = &done {
         let why =
             if is_json { failure(error, Some(args.agent.as_str())).to_string() } else { error.to_string() };
@@ -291,7 +291,7 @@ pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Stat
     done.map(|()| Status::Done)
 }
 
-fn look_after(
+fn run_supervised(
     session: &Session,
     store: &Store,
     args: &cli::SuperviseArgs,
@@ -310,9 +310,9 @@ fn look_after(
                 let hearing = input.map(|input| InputReceiver::new(input, &agent, id));
                 run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id), hearing)))
             });
-            seen(session, run)
+            task_end(session, run)
         }
-        None => seen(session, Err(Error::failed("it was stopped before it began"))),
+        None => task_end(session, Err(Error::failed("it was stopped before it began"))),
     };
     // The process that started this supervisor waits for this report, even if no command runs.
     seat.begun();
@@ -366,7 +366,7 @@ fn prepare(
     Ok((spec, input))
 }
 
-fn seen(session: &Session, run: Result<TurnResult>) -> TaskEnd {
+fn task_end(session: &Session, run: Result<TurnResult>) -> TaskEnd {
     let ended = run.unwrap_or_else(|error| TurnResult::not_started(error.to_string(), None, Duration::ZERO));
     TaskEnd {
         exit: ended.exit,

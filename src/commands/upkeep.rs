@@ -42,15 +42,15 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
             .out
             .note("git merges the files of this state directory by `dormouse merge-driver`, in this clone");
     }
-    let mut seen = CheckTotals::default();
+    let mut totals = CheckTotals::default();
     if args.quick {
         for finding in checks::quick(&store, session.clock.now())? {
-            seen.tell(session, &finding, Ok(false));
+            totals.report(session, &finding, Ok(false));
         }
     } else if named.is_empty() {
         for finding in store.look_around(session.clock.now(), false)? {
-            let mended = if args.repair { store.local().mend(&finding) } else { Ok(false) };
-            seen.tell(session, &finding, mended);
+            let repaired = if args.repair { store.local().mend(&finding) } else { Ok(false) };
+            totals.report(session, &finding, repaired);
         }
     }
     let names = if args.quick { Vec::new() } else { agents(&store, named, named.is_empty())? };
@@ -59,16 +59,16 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         if args.repair {
             authority::reach(Context::new(session, &agent), "repair")?;
         }
-        look_at(session, &agent, args.repair, &mut seen)?;
+        check_agent(session, &agent, args.repair, &mut totals)?;
         Ok(Status::Done)
     });
     // For a database, other checks of `doctor` report overdue agents.
-    if let Some(late) = Overdue::of_all(seen.late.iter()).filter(|_| !store.is_remote()) {
-        let agents = count(seen.late.len() as u64, "agent", "agents");
+    if let Some(late) = Overdue::of_all(totals.late.iter()).filter(|_| !store.is_remote()) {
+        let agents = count(totals.late.len() as u64, "agent", "agents");
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
-        seen.tell(session, &store.local().concern("nobody_ticks", message), Ok(false));
+        totals.report(session, &store.local().concern("nobody_ticks", message), Ok(false));
     }
-    let CheckTotals { agents, checked, open, warnings, has_merged, idle_hooks, late: _ } = seen;
+    let CheckTotals { agents, checked, open, warnings, has_merged, idle_hooks, late: _ } = totals;
     for path in idle_hooks {
         let path = path.display();
         session.out.note(&format!("{path} is no program, so it is never run: `chmod +x` makes it one"));
@@ -121,21 +121,26 @@ struct CheckTotals {
 
 impl CheckTotals {
     /// Reports a finding. A failed repair is printed, and the finding counts as open.
-    fn tell(&mut self, session: &mut Session, finding: &Finding, mended: Result<bool>) {
-        let repaired = mended.unwrap_or_else(|error| {
+    fn report(&mut self, session: &mut Session, finding: &Finding, repaired: Result<bool>) {
+        let repaired = repaired.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.place()));
             false
         });
         self.has_merged |= finding.is_of_merge();
         let kind = if finding.remedy.is_warning() { &mut self.warnings } else { &mut self.open };
         *kind += usize::from(!repaired);
-        say(session, finding, repaired);
+        print_finding(session, finding, repaired);
     }
 }
 
 /// Checks one agent and repairs it under one lock. The results are printed after the lock is
 /// released, so that a slow reader of the output blocks no other command.
-fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut CheckTotals) -> Result<()> {
+fn check_agent(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    repairs: bool,
+    totals: &mut CheckTotals,
+) -> Result<()> {
     let dir = agent.workdir().tmp().parent();
     // The lock does not prove that this user may write into the agent's directory.
     let writable = || rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path());
@@ -148,18 +153,18 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
             if let Error::Io { .. } = error {
                 let message = format!("no step of {} can run: {error}", agent.name());
                 let concern = agent.store().local().concern("not_writable", message);
-                seen.tell(session, &concern, Ok(false));
+                totals.report(session, &concern, Ok(false));
             }
             (None, vec![error.to_string()])
         }
     };
     // The records of a moved agent must stay as they are, so that its export can be repeated.
-    let mends = mends && !agent.peek().is_ok_and(|state| state.moved.is_some());
-    seen.idle_hooks.extend(installed::no_programs(agent));
+    let repairs = repairs && !agent.peek().is_ok_and(|state| state.moved.is_some());
+    totals.idle_hooks.extend(installed::no_programs(agent));
     let now = session.clock.now();
     // If the agent can't be read, `checks::agent` reports that.
     let records = if agent.store().is_remote() { None } else { load::load_unlocked(agent, now).ok() };
-    seen.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
+    totals.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
     // The checks read files, so the records of an agent in a database are copied to files.
     let files = match &locked {
         Some(locked) => locked.as_files()?,
@@ -176,11 +181,11 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
         Some(files) => found.findings.into_iter().map(|finding| files.named(finding)).collect(),
         None => found.findings,
     };
-    let mut mended = Vec::with_capacity(findings.len());
+    let mut repaired = Vec::with_capacity(findings.len());
     for finding in findings {
-        let done = match locked.as_ref().filter(|_| mends) {
+        let done = match locked.as_ref().filter(|_| repairs) {
             Some(locked) => {
-                let done = mend(session, agent, locked, &finding);
+                let done = repair(session, agent, locked, &finding);
                 // The repair is already done, so a failed ledger record is only reported.
                 if let Ok(true) = done
                     && let Err(error) = note(session, agent, locked, &finding)
@@ -191,19 +196,19 @@ fn look_at(session: &mut Session, agent: &Agent<'_>, mends: bool, seen: &mut Che
             }
             None => Ok(false),
         };
-        mended.push((finding, done));
+        repaired.push((finding, done));
     }
     drop(locked);
-    notes.iter().filter(|_| mends).for_each(|note| session.out.note(note));
-    seen.agents += 1;
-    seen.checked += checked;
-    for (finding, done) in mended {
-        seen.tell(session, &finding, done);
+    notes.iter().filter(|_| repairs).for_each(|note| session.out.note(note));
+    totals.agents += 1;
+    totals.checked += checked;
+    for (finding, done) in repaired {
+        totals.report(session, &finding, done);
     }
     Ok(())
 }
 
-fn say(session: &mut Session, finding: &Finding, repaired: bool) {
+fn print_finding(session: &mut Session, finding: &Finding, repaired: bool) {
     let (path, remedy) = (finding.place(), finding.remedy.describe());
     let object = present(json!({
         "agent": finding.agent,
@@ -223,7 +228,7 @@ fn say(session: &mut Session, finding: &Finding, repaired: bool) {
 }
 
 /// Repairs a finding under the lock of its check. Returns false if a person has to decide.
-fn mend(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
+fn repair(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
@@ -340,18 +345,18 @@ fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result
     let now = session.clock.now();
     let mut collection = agent.collection(retention, now)?;
     let lease = agent.lease(Subject::Run, now)?;
-    let desk = Context::new(session, agent);
-    let mut open = desk.open()?;
+    let context = Context::new(session, agent);
+    let mut open = context.open()?;
     let locked = &open.locked;
     let collected = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;
     if !collected.is_nothing() {
         let Collected { swept: Swept { runs, tasks, .. }, dropped, .. } = &collected;
         let data = json!({ "runs": runs, "tasks": tasks, "dropped": dropped });
         open.draft.event(EventKind::Collected, None, data);
-        desk.commit(locked, open.draft)?;
+        context.commit(locked, open.draft)?;
     }
     drop(open.locked);
     drop(lease);
-    desk.notify();
+    context.notify();
     Ok(collected)
 }

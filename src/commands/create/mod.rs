@@ -20,7 +20,7 @@ use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
 use crate::store::{DatabaseRole, Store, is_url};
 
-use super::args::{answer, say_fault, settings};
+use super::args::{answer, note_settings_fault, settings};
 
 use template::{Template, script_name, write_script};
 
@@ -155,7 +155,7 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
             store.agent(&name)?.settings()
         ));
     }
-    say_fault(session, &store.agent(&name)?)?;
+    note_settings_fault(session, &store.agent(&name)?)?;
     Ok(Status::Done)
 }
 

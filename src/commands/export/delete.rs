@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::args::{asked, can_ask};
+use crate::commands::args::{ask_user, can_ask};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::new_file::{Replacement, name_exists, refuse_within};
@@ -103,10 +103,10 @@ impl UnfinishedCounts {
                 ..UnfinishedCounts::default()
             });
         }
-        let seen = locked.look(state)?;
+        let snapshot = locked.look(state)?;
         Ok(UnfinishedCounts {
-            messages: seen.keys()?.len(),
-            hints: seen.hints()?.0.len() + usize::from(state.pending_wake_hint.is_some()),
+            messages: snapshot.keys()?.len(),
+            hints: snapshot.hints()?.0.len() + usize::from(state.pending_wake_hint.is_some()),
             work: records.works.len(),
             waits: records.waits.len(),
             timers: records.timers.len(),
@@ -144,7 +144,7 @@ struct DeleteRequest<'a> {
 }
 
 impl DeleteRequest<'_> {
-    fn going(&self) -> Result<MoveRequest> {
+    fn move_request(&self) -> Result<MoveRequest> {
         let to = match self.file {
             Some(file) => std::path::absolute(file).context("find", file)?.to_string_lossy().into_owned(),
             None => String::new(),
@@ -194,7 +194,7 @@ fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Res
         Some(file) => format!(" Its stream goes to {}.", file.display()),
         None => " Nothing is kept of it.".to_owned(),
     };
-    let answer = asked(session, &format!("Remove {}?{to} [y/N]", named.join(", ")))?;
+    let answer = ask_user(session, &format!("Remove {}?{to} [y/N]", named.join(", ")))?;
     Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
 }
 
@@ -252,11 +252,11 @@ fn prepare(
     let store = agent.store();
     refuse_from_inside(Context::new(session, agent), "remove")?;
     authority::reach(Context::new(session, agent), "remove")?;
-    let going = request.going()?;
+    let move_request = request.move_request()?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
     let is_begun = match &state.moved {
-        Some(moved) if moved.by == Leave::Remove && moved.to != going.to => {
+        Some(moved) if moved.by == Leave::Remove && moved.to != move_request.to => {
             return Err(moved_away(agent, moved));
         }
         Some(moved) if !moved.frees_name() => return Err(moved_away(agent, moved)),
@@ -272,7 +272,7 @@ fn prepare(
     }
     let records = match &state.moved {
         // This refuses an agent with an open turn or task before unfinished records are counted.
-        None => about_to_leave(session, agent, &locked, &going)?.records,
+        None => about_to_leave(session, agent, &locked, &move_request)?.records,
         Some(_) => Context::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
     };
     let records = Records { state: state.clone(), ..records };
@@ -284,7 +284,8 @@ fn prepare(
         report(session, store, DeleteReport::new(agent, request, unfinished))?;
         return Ok(None);
     }
-    let (exported, mark) = take_under(session, agent, &locked, state.moved.is_none().then_some(&going))?;
+    let (exported, mark) =
+        take_under(session, agent, &locked, state.moved.is_none().then_some(&move_request))?;
     let mark = mark.ok_or_else(|| came_back(agent.name()))?;
     say_left_out(session, agent, &exported);
     let arrivals = exported.arrivals();

@@ -382,8 +382,8 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
         return Ok(());
     }
     let locked = agent.change(session.clock.now())?;
-    let (desk, seen) = (Context::new(session, agent), locked.look_past_inbox());
-    let mut draft = desk.draft_of(&seen, locked.any_state()?)?;
+    let (context, seen) = (Context::new(session, agent), locked.look_past_inbox());
+    let mut draft = context.draft_of(&seen, locked.any_state()?)?;
     moved::arrive(&mut draft, None);
     let_go(&mut draft, None);
     if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
@@ -394,7 +394,7 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
         task::finish(&mut draft, task.id, unseen(agent, task.id, WENT_ON)?)?;
     }
     task::adopt(&mut draft, &claimant(store)?);
-    desk.commit(&locked, draft)?;
+    context.commit(&locked, draft)?;
     locked.empty_journal()
 }
 

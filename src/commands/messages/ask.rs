@@ -17,10 +17,12 @@ use crate::report::step::StepReport;
 use crate::store::{Agent, RecordWatch};
 use crate::workdir::{GrowingLog, Stream};
 
-use super::awaiting::{WaitLimit, go_on, is_told, refuse_closed, say, stays, wait};
+use super::awaiting::{
+    WaitLimit, is_reported, note_still_queued, print_result, refuse_closed, time_left, wait,
+};
 
 /// Poll interval for output of a turn that another process runs, because output raises no event.
-const LISTENS: Duration = Duration::from_millis(500);
+const OUTPUT_POLL: Duration = Duration::from_millis(500);
 
 /// Minimum wait for a due time, because a step exactly at its due time may find nothing to do.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -39,8 +41,8 @@ pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
         session.listens_to = Some(id);
     }
     let mut question = PendingAnswer { agent: &agent, id, deadline, live: None };
-    let end = question.follow(session).inspect_err(|_| stays(session, &agent, id))?;
-    say(session, &agent, &message, end)
+    let end = question.follow(session).inspect_err(|_| note_still_queued(session, &agent, id))?;
+    print_result(session, &agent, &message, end)
 }
 
 /// Message that `ask` waits for.
@@ -59,39 +61,43 @@ impl PendingAnswer<'_> {
         loop {
             watch.follow(self.agent);
             let end = settled(self.agent, self.id)?;
-            self.listen(session)?;
+            self.print_new_output(session)?;
             if let Some(end) = end {
                 return Ok(end);
             }
-            let left = go_on(session, self.agent, self.id, &self.deadline)?;
+            let left = time_left(session, self.agent, self.id, &self.deadline)?;
             let report = step(Context::new(session, self.agent))?;
             if report.did_something() {
                 Context::new(session, self.agent).settle_parent();
-                tell_of_failure(session, &report);
+                note_failed_attempt(session, &report);
                 continue;
             }
             let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
-            let is_live = report.decision.decision == DecisionKind::Noop && self.may_hear();
-            wait(session, &mut watch, [left, due, is_live.then_some(LISTENS)].into_iter().flatten().min())?;
+            let is_live = report.decision.decision == DecisionKind::Noop && self.can_read_output();
+            wait(
+                session,
+                &mut watch,
+                [left, due, is_live.then_some(OUTPUT_POLL)].into_iter().flatten().min(),
+            )?;
         }
     }
 
     /// True if this machine has the output of the live turn, so that polling is worth a query.
-    fn may_hear(&self) -> bool {
+    fn can_read_output(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
         !self.agent.store().is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
     /// Prints new output of the message's turn that another tick runs.
-    fn listen(&mut self, session: &Session) -> Result<()> {
+    fn print_new_output(&mut self, session: &Session) -> Result<()> {
         if session.listens_to.is_none() {
             return Ok(());
         }
         let run = self.agent.peek()?.current_run.filter(|run| run.message_id == self.id);
         let current = run.map(|run| run.run_id);
         if let Some((_, streams)) = &mut self.live {
-            for (log, hear) in streams {
-                hear(&log.news()?);
+            for (log, print) in streams {
+                print(&log.news()?);
             }
         }
         if self.live.as_ref().map(|(run_id, _)| *run_id) != current {
@@ -106,8 +112,8 @@ impl PendingAnswer<'_> {
 }
 
 /// Reports a failed turn that is retried. The last attempt is reported elsewhere.
-fn tell_of_failure(session: &Session, report: &StepReport) {
-    let is_given_up = report.decision.message_id.is_some_and(|id| is_told(session, id));
+fn note_failed_attempt(session: &Session, report: &StepReport) {
+    let is_given_up = report.decision.message_id.is_some_and(|id| is_reported(session, id));
     if report.failed() && !is_given_up {
         let reason = report.terminal_reason.as_ref().or(report.failure.as_ref());
         let reason = reason.map(String::as_str).unwrap_or_default();

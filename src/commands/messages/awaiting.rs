@@ -38,7 +38,7 @@ struct AwaitedAgent {
     posture: Option<Posture>,
     reason: Option<String>,
     #[serde(skip)]
-    verdict: Status,
+    exit_status: Status,
 }
 
 pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
@@ -52,7 +52,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
     let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
-    let mut lookout = Lookout::new();
+    let mut tick_warning = TickWarning::new();
     loop {
         let mut still = Vec::new();
         for agent in waiting {
@@ -64,7 +64,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             }
             match awaited(session, &agent, &args, message)? {
                 Some(found) => {
-                    status = status.graver(found.verdict);
+                    status = status.graver(found.exit_status);
                     session.out.result(&found, |out| line(&found, out));
                 }
                 None => {
@@ -82,11 +82,11 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             return Ok(status);
         }
         if let Some(agent) = waiting.first().filter(|_| message.is_some()) {
-            lookout.look(session, agent)?;
+            tick_warning.check(session, agent)?;
         }
         let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
         let left = deadline.left(names[0], names.join(", "))?;
-        watch.wait(if message.is_some() { lookout.until(left) } else { left });
+        watch.wait(if message.is_some() { tick_warning.until(left) } else { left });
     }
 }
 
@@ -97,9 +97,9 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
         Err(missing @ Error::NoRecord { .. }) => missing,
         Err(error) => return Err(error),
     };
-    let timers = store.agent(name)?.look(|seen, _| seen.open::<Timer>())?;
-    let mut put_off = timers.iter().filter_map(|timer| timer.message.as_ref()).map(|message| message.id);
-    put_off.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
+    let timers = store.agent(name)?.look(|snapshot, _| snapshot.open::<Timer>())?;
+    let mut delayed = timers.iter().filter_map(|timer| timer.message.as_ref()).map(|message| message.id);
+    delayed.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
 
 /// Returns the agent's state, if the agent meets every condition of the arguments. Of several
@@ -117,7 +117,7 @@ fn awaited(
         status: state.status.name(),
         posture: None,
         reason: None,
-        verdict: Status::Done,
+        exit_status: Status::Done,
     };
     if !args.status.is_empty() && !args.status.contains(&state.status) {
         return Ok(None);
@@ -133,41 +133,41 @@ fn awaited(
     }
     if let Some(id) = message {
         let Some(end) = settled(agent, id)? else { return Ok(None) };
-        (found.status, found.verdict) = (end.status.name(), verdict(end.status));
+        (found.status, found.exit_status) = (end.status.name(), exit_status(end.status));
         found.reason = end.reason;
     }
     Ok(Some(found))
 }
 
 /// Returns the exit status for a message that has ended; one delivered to a turn is completed.
-pub fn verdict(status: MessageStatus) -> Status {
+pub fn exit_status(status: MessageStatus) -> Status {
     if status.has_failed() { Status::TurnFailed } else { Status::Done }
 }
 
 /// Periodic check of a waiting command that some process ticks the agent.
-pub struct Lookout {
+pub struct TickWarning {
     begun: Instant,
     next: Option<Duration>,
 }
 
-impl Lookout {
+impl TickWarning {
     /// Time until the first check that the agent is ticked, and interval between later checks.
     const FIRST: Duration = Duration::from_secs(5);
     const PAUSE: Duration = Duration::from_secs(60);
 
-    pub fn new() -> Lookout {
-        Lookout { begun: Instant::now(), next: Some(Lookout::FIRST) }
+    pub fn new() -> TickWarning {
+        TickWarning { begun: Instant::now(), next: Some(TickWarning::FIRST) }
     }
 
     /// Warns once if no step claims the message: immediately for an agent that is stopped or not
     /// started, otherwise at the next check.
-    pub fn look(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
+    pub fn check(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;
         if warn(session, agent, is_due)? {
             self.next = None;
         } else if is_due {
-            self.next = Some(next + Lookout::PAUSE);
+            self.next = Some(next + TickWarning::PAUSE);
         }
         Ok(())
     }
@@ -188,7 +188,7 @@ fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> 
     let why = if let Some(how) = closed(records.state.status) {
         format!("{name} {how}: it takes up no message before `dormouse start`")
     } else {
-        let seconds = Span::from_secs(Lookout::FIRST.as_secs() - 1);
+        let seconds = Span::from_secs(TickWarning::FIRST.as_secs() - 1);
         let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
         let Some(late) = late else { return Ok(false) };
         format!("{name}: no process ticks it: {}; `dormouse tick {name}` runs a step", late.describe(now))
@@ -243,19 +243,19 @@ pub fn await_all(
 ) -> Result<Status> {
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
-    let mut lookout = Lookout::new();
+    let mut tick_warning = TickWarning::new();
     for message in messages {
         let end = loop {
             watch.follow_records(agent);
             if let Some(end) = settled(agent, message.id)? {
                 break end;
             }
-            let left = go_on(session, agent, message.id, deadline)
-                .inspect_err(|_| stays(session, agent, message.id))?;
-            lookout.look(session, agent)?;
-            wait(session, &mut watch, lookout.until(left))?;
+            let left = time_left(session, agent, message.id, deadline)
+                .inspect_err(|_| note_still_queued(session, agent, message.id))?;
+            tick_warning.check(session, agent)?;
+            wait(session, &mut watch, tick_warning.until(left))?;
         };
-        status = status.graver(say(session, agent, message, end)?);
+        status = status.graver(print_result(session, agent, message, end)?);
         session.out.flush();
         if session.out.is_closed() {
             break;
@@ -265,7 +265,7 @@ pub fn await_all(
 }
 
 /// Returns the remaining time. Error after a signal, after the timeout, or for a stopped agent.
-pub fn go_on(
+pub fn time_left(
     session: &Session,
     agent: &Agent<'_>,
     id: MessageId,
@@ -279,7 +279,7 @@ pub fn go_on(
 }
 
 /// Reports that the message is still queued although the wait has ended.
-pub fn stays(session: &Session, agent: &Agent<'_>, id: MessageId) {
+pub fn note_still_queued(session: &Session, agent: &Agent<'_>, id: MessageId) {
     session
         .out
         .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));
@@ -302,18 +302,18 @@ pub fn wait(session: &Session, watch: &mut RecordWatch, left: Option<Duration>) 
 }
 
 /// Prints the result of a message, and returns the exit status for the result.
-pub fn say(
+pub fn print_result(
     session: &mut Session,
     agent: &Agent<'_>,
     message: &AdmittedArrival,
     end: Settlement,
 ) -> Result<Status> {
     let run = match end.run_id {
-        Some(run_id) => agent.look(|seen, _| seen.run(run_id))?,
+        Some(run_id) => agent.look(|snapshot, _| snapshot.run(run_id))?,
         None => None,
     };
     let attention = if session.has_raised_failure() { Status::TurnFailed } else { Status::Done };
-    let status = verdict(end.status).graver(attention);
+    let status = exit_status(end.status).graver(attention);
     let completed = end.status == MessageStatus::Processed;
     let brief = run.and_then(|run| run.brief).filter(|_| completed);
     // `ask` has shown the output of this turn on stderr, except for a duplicate message.
@@ -341,7 +341,7 @@ pub fn say(
     if let Some(brief) = &brief {
         let brief = session.out.whole(brief);
         session.out.line_unless_said(&brief);
-    } else if is_told(session, message.id) {
+    } else if is_reported(session, message.id) {
         session.out.note(&format!("when the cause is corrected: dormouse queue requeue {}", message.id));
     } else {
         let why = end.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -351,6 +351,6 @@ pub fn say(
 }
 
 /// True if this process has already reported the failure of the message.
-pub fn is_told(session: &Session, id: MessageId) -> bool {
+pub fn is_reported(session: &Session, id: MessageId) -> bool {
     session.raised.borrow().iter().any(|attention| attention.about.message_id == Some(id))
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use crate::cli;
-use crate::commands::args::{LOOKS, cannot_watch, looks_at};
+use crate::commands::args::{POLL_INTERVAL, cannot_watch, poll_interval};
 use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::session::{Session, agents};
@@ -27,12 +27,12 @@ use crate::store::{News, Store, Told};
 use super::many::{self, Urgency, own_tick, print_tick};
 
 /// Interval of queries to a database for agents with a due step. One query covers all agents.
-const ASKS: Span = Span::from_secs(2);
+const QUERY_INTERVAL: Span = Span::from_secs(2);
 /// Delay of the next query after another machine has run an agent's step first.
-const ASKS_SOON: Span = Span::from_millis(100);
+const REQUERY_DELAY: Span = Span::from_millis(100);
 
 /// Time for a producer to finish a file in the inbox, if no event reports the end of writing.
-const WRITTEN: Span = Span::from_secs(1);
+const SETTLE_DELAY: Span = Span::from_secs(1);
 
 /// First pause of an agent after an idle step, which found nothing to do. Each further idle step
 /// doubles the pause, up to `LONGEST`, the interval of cron.
@@ -63,28 +63,28 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
         anchor: store.anchor().clone(),
         store,
         followed: BTreeMap::new(),
-        to_look_at: BTreeSet::new(),
+        to_check: BTreeSet::new(),
         machines: 1,
         list_at: None,
         unwatched: 0,
         is_ending: false,
         is_gone: false,
-        verdict: Status::Done,
+        exit_status: Status::Done,
         jobs: Jobs::new()?,
         manager: Manager::from_env(),
         alarm: Alarm::new()?,
     };
     follower.list(session)?;
-    follower.look(session);
+    follower.check_agents(session);
     follower.manager.notify_ready();
-    follower.go_on(session, &signals)
+    follower.run(session, &signals)
 }
 
 /// Scheduling state of one agent.
 #[derive(Default)]
 struct FollowedAgent {
     /// Time of the next check for a due step, if no change of the agent is reported before.
-    look_at: Option<Time>,
+    next_check: Option<Time>,
     /// Urgency of the agent's next step; `None` if no step is due.
     ready: Option<Urgency>,
     /// Urgency from the last query, if the store is a database.
@@ -107,7 +107,7 @@ struct TickFollower<'a> {
     news: News,
     followed: BTreeMap<AgentName, FollowedAgent>,
     /// Agents whose records may have changed.
-    to_look_at: BTreeSet<AgentName>,
+    to_check: BTreeSet<AgentName>,
     /// Number of machines that follow the same agents, including this one.
     machines: usize,
     /// Time of the next read of the list of agents; `None` if file events report its changes.
@@ -116,19 +116,19 @@ struct TickFollower<'a> {
     is_ending: bool,
     /// True if the state directory was missing at the last check. A backup may restore it.
     is_gone: bool,
-    verdict: Status,
+    exit_status: Status,
     jobs: Jobs<AgentName>,
     manager: Manager,
     alarm: Alarm,
 }
 
 impl TickFollower<'_> {
-    fn go_on(&mut self, session: &mut Session, signals: &Signals) -> Result<Status> {
+    fn run(&mut self, session: &mut Session, signals: &Signals) -> Result<Status> {
         loop {
-            self.look(session);
+            self.check_agents(session);
             self.start(session);
             if self.is_ending && self.jobs.count() == 0 {
-                return Ok(self.verdict);
+                return Ok(self.exit_status);
             }
             let until = self.manager.ping();
             self.alarm.set(self.next())?;
@@ -136,16 +136,16 @@ impl TickFollower<'_> {
             wakes.extend(self.news.readable());
             let ended = self.jobs.wait(&wakes, until)?;
             drop(wakes);
-            ended.into_iter().for_each(|ended| self.take_in(session, ended));
+            ended.into_iter().for_each(|ended| self.finish_step(session, ended));
             match self.alarm.has_rung() {
                 AlarmStage::No | AlarmStage::Due => {}
-                AlarmStage::ClockSet => self.look_at_all(),
+                AlarmStage::ClockSet => self.check_all(),
             }
-            let asked = signals.requests();
-            if let Some(signal) = asked.end {
+            let requests = signals.requests();
+            if let Some(signal) = requests.end {
                 self.end(session, signal);
             }
-            if asked.reload && !self.is_ending {
+            if requests.reload && !self.is_ending {
                 self.manager.notify_reloading();
                 if let Err(error) = self.reopen(session) {
                     session.fail(error);
@@ -155,19 +155,19 @@ impl TickFollower<'_> {
             if session.out.is_closed() {
                 self.is_ending = true;
             }
-            self.hear(session)?;
+            self.take_changes(session)?;
         }
     }
 
     /// Handles changes of agents and of the state directory that file events have reported.
-    fn hear(&mut self, session: &mut Session) -> Result<()> {
+    fn take_changes(&mut self, session: &mut Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
         if list && self.is_gone {
             return self.reopen(session);
         }
         // The list may be polled, and then no event reports that the state directory was removed.
         if list && let Err(Error::NotAStore { .. }) = session.store_at(self.anchor.clone()) {
-            self.is_going(session);
+            self.mark_missing(session);
             return Ok(());
         }
         for change in self.news.take() {
@@ -175,24 +175,24 @@ impl TickFollower<'_> {
                 Told::Agent(name) => {
                     if let Some(agent) = self.followed.get_mut(&name) {
                         agent.idle_steps = 0;
-                        self.to_look_at.insert(name);
+                        self.to_check.insert(name);
                     }
                 }
                 Told::Begun(name) => {
-                    let soon = session.clock.now().after(WRITTEN);
+                    let soon = session.clock.now().after(SETTLE_DELAY);
                     if let Some(agent) = self.followed.get_mut(&name) {
-                        agent.look_at = Some(agent.look_at.map_or(soon, |at| at.min(soon)));
+                        agent.next_check = Some(agent.next_check.map_or(soon, |at| at.min(soon)));
                     }
                 }
                 Told::Agents => list = true,
                 Told::Anything => {
                     list = true;
-                    self.look_at_all();
+                    self.check_all();
                 }
                 // A backup may have replaced the directory, so the path is opened again.
                 Told::Moved => match self.reopen(session) {
                     Ok(()) => {}
-                    Err(Error::NotAStore { .. } | Error::Io { .. }) => self.is_going(session),
+                    Err(Error::NotAStore { .. } | Error::Io { .. }) => self.mark_missing(session),
                     Err(error) => session.out.failure(&error, None, None),
                 },
             }
@@ -201,18 +201,18 @@ impl TickFollower<'_> {
             session.out.detail(&error.to_string());
             if self.store.is_remote() {
                 // The state directory exists, so the database failed; the query is repeated.
-                self.list_at = Some(session.clock.now().after(ASKS));
+                self.list_at = Some(session.clock.now().after(QUERY_INTERVAL));
             } else {
-                self.is_going(session);
+                self.mark_missing(session);
             }
         }
         Ok(())
     }
 
     /// Marks the state directory as missing, and schedules the next check.
-    fn is_going(&mut self, session: &Session) {
+    fn mark_missing(&mut self, session: &Session) {
         self.is_gone = true;
-        self.list_at = Some(session.clock.now().after(WRITTEN));
+        self.list_at = Some(session.clock.now().after(SETTLE_DELAY));
     }
 
     /// Reopens the state directory, reloads the settings, and schedules a check of every agent.
@@ -222,12 +222,12 @@ impl TickFollower<'_> {
         self.news = News::of(self.store.local());
         self.is_gone = false;
         self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
-        self.look_at_all();
+        self.check_all();
         self.list(session)
     }
 
-    fn look_at_all(&mut self) {
-        self.to_look_at.extend(self.followed.keys().cloned());
+    fn check_all(&mut self) {
+        self.to_check.extend(self.followed.keys().cloned());
     }
 
     /// Reads the list of agents, or queries the database for the due agents.
@@ -235,8 +235,8 @@ impl TickFollower<'_> {
         let now = session.clock.now();
         let known = if self.args.all { self.store.due(now, true)? } else { None };
         let next = known.as_ref().map(|known| {
-            let asked = now.after(ASKS);
-            known.next.map_or(asked, |next| next.min(asked))
+            let requests = now.after(QUERY_INTERVAL);
+            known.next.map_or(requests, |next| next.min(requests))
         });
         // A database reports only agents with something to do, so other agents are not followed.
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {
@@ -253,7 +253,7 @@ impl TickFollower<'_> {
         self.followed.retain(|name, agent| agent.runs || names.contains_key(name));
         for (name, urgency) in names {
             let agent = self.followed.entry(name.clone()).or_insert_with(|| {
-                self.to_look_at.insert(name.clone());
+                self.to_check.insert(name.clone());
                 FollowedAgent::default()
             });
             if agent.ready.is_some() && urgency.is_some() {
@@ -261,42 +261,42 @@ impl TickFollower<'_> {
             }
             let is_back = agent.urgency.is_none() && urgency.is_some();
             if is_back && !agent.runs && agent.idle_steps < IDLE_STEPS {
-                self.to_look_at.insert(name);
+                self.to_check.insert(name);
             }
             agent.urgency = urgency;
         }
         if !self.args.all {
             // An import may bring a removed agent back, so every named agent is checked.
-            self.look_at_all();
+            self.check_all();
         }
         let is_watched = self.news.follow_list(self.store.local());
-        self.list_at = next.or_else(|| (!is_watched).then(|| now.after(LOOKS)));
+        self.list_at = next.or_else(|| (!is_watched).then(|| now.after(POLL_INTERVAL)));
         Ok(())
     }
 
     /// Checks the agents whose records may have changed, or whose next check is due.
-    fn look(&mut self, session: &Session) {
+    fn check_agents(&mut self, session: &Session) {
         let now = session.clock.now();
-        let due = self.followed.iter().filter(|(_, agent)| agent.look_at.is_some_and(|at| at <= now));
-        let mut names = std::mem::take(&mut self.to_look_at);
+        let due = self.followed.iter().filter(|(_, agent)| agent.next_check.is_some_and(|at| at <= now));
+        let mut names = std::mem::take(&mut self.to_check);
         names.extend(due.map(|(name, _)| name.clone()));
         if names.is_empty() {
             return;
         }
         // An agent whose turn or task another process runs is polled, too, because the death of a
         // process changes no file.
-        let again = looks_at(self.unwatched);
+        let again = poll_interval(self.unwatched);
         for name in names {
             let Some(agent) = self.followed.get_mut(&name) else { continue };
             if agent.runs {
                 // The end of the running step schedules the next check.
-                agent.look_at = None;
+                agent.next_check = None;
                 continue;
             }
             // The database has reported the agent as due. The report is trusted until `IDLE_STEPS`
             // steps find nothing to do.
             if let Some(urgency) = agent.urgency.clone().filter(|_| agent.idle_steps < IDLE_STEPS) {
-                agent.look_at = None;
+                agent.next_check = None;
                 agent.set_due(Some(now), now, || urgency);
                 continue;
             }
@@ -308,7 +308,7 @@ impl TickFollower<'_> {
                 Ok((expected, is_watched)) => {
                     agent.is_unwatched = !is_watched;
                     let looks = !is_watched || expected.is_beside || expected.has_tasks;
-                    agent.look_at = looks.then(|| now.after(again));
+                    agent.next_check = looks.then(|| now.after(again));
                     // An agent with more to do gets another step at once, unless its last step did
                     // nothing or another process runs its turn.
                     let goes_on = !expected.is_at_rest && agent.idle_steps == 0 && !expected.is_beside;
@@ -316,7 +316,7 @@ impl TickFollower<'_> {
                 }
                 // A moved agent has no steps in this store. A step reports any other error.
                 Err(error) => {
-                    agent.look_at = None;
+                    agent.next_check = None;
                     (!error.has_left()).then_some(now)
                 }
             };
@@ -333,7 +333,7 @@ impl TickFollower<'_> {
     /// Returns the time of the next check of agents or of their list, if no change is reported.
     fn next(&self) -> Option<Time> {
         let waiting = self.followed.values().filter(|agent| !agent.runs && agent.ready.is_none());
-        let next = waiting.filter_map(|agent| agent.look_at).chain(self.list_at).min();
+        let next = waiting.filter_map(|agent| agent.next_check).chain(self.list_at).min();
         next.filter(|_| !self.is_ending)
     }
 
@@ -355,16 +355,16 @@ impl TickFollower<'_> {
                 Err(error) if error.is_shortage() && self.jobs.count() > 0 => return,
                 Err(error) => {
                     session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
-                    agent.leave_alone(FAILED, now);
+                    agent.back_off(FAILED, now);
                     agent.ready = None;
-                    agent.look_at = agent.until;
+                    agent.next_check = agent.until;
                 }
             }
         }
     }
 
     /// Handles the end of a step's process.
-    fn take_in(&mut self, session: &mut Session, ended: FinishedJob<AgentName>) {
+    fn finish_step(&mut self, session: &mut Session, ended: FinishedJob<AgentName>) {
         let FinishedJob { of: name, lines, end } = ended;
         let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
         let lines = if did_nothing { &[][..] } else { &lines[..] };
@@ -375,7 +375,7 @@ impl TickFollower<'_> {
         let now = session.clock.now();
         match reached {
             Status::Done | Status::TurnFailed => (agent.pause, agent.until) = (Span::ZERO, None),
-            Status::NothingDone => agent.leave_alone(IDLE_PAUSE, now),
+            Status::NothingDone => agent.back_off(IDLE_PAUSE, now),
             Status::Failed
             | Status::Usage
             | Status::NotFound
@@ -384,22 +384,22 @@ impl TickFollower<'_> {
             | Status::Damaged
             | Status::TimedOut
             | Status::PleaseYield
-            | Status::OfCommand(_) => agent.leave_alone(FAILED, now),
+            | Status::OfCommand(_) => agent.back_off(FAILED, now),
         }
         if agent.idle_steps == 1 && agent.urgency.take().is_some() {
             // Another machine has run the step. The database knows if the agent is still due, and
             // one query covers all agents.
-            let soon = now.after(ASKS_SOON);
+            let soon = now.after(REQUERY_DELAY);
             self.list_at = Some(self.list_at.map_or(soon, |at| at.min(soon)));
             return;
         }
-        self.to_look_at.insert(name);
+        self.to_check.insert(name);
     }
 
     /// Starts no steps after the first signal, and passes later signals on to running steps.
     fn end(&mut self, session: &Session, signal: i32) {
         if self.is_ending {
-            self.verdict = Status::TurnFailed;
+            self.exit_status = Status::TurnFailed;
             self.jobs.forward_signal(signal);
             return;
         }
@@ -419,19 +419,19 @@ impl FollowedAgent {
         if due.is_none_or(|due| due > now) {
             self.pause = Span::ZERO;
             self.until = None;
-            self.look_at = [self.look_at, due].into_iter().flatten().min();
+            self.next_check = [self.next_check, due].into_iter().flatten().min();
             return;
         }
         // No pause is longer than `LONGEST`, so a later `until` means that the clock was set back.
-        let left_alone = self.until.filter(|until| *until > now && until.since(now) <= LONGEST);
-        match left_alone {
-            Some(until) => self.look_at = Some(until),
+        let backoff_end = self.until.filter(|until| *until > now && until.since(now) <= LONGEST);
+        match backoff_end {
+            Some(until) => self.next_check = Some(until),
             None => self.ready = Some(urgency()),
         }
     }
 
-    fn leave_alone(&mut self, least: Span, now: Time) {
-        self.pause = self.pause.times(2).max(least).min(LONGEST);
+    fn back_off(&mut self, minimum: Span, now: Time) {
+        self.pause = self.pause.times(2).max(minimum).min(LONGEST);
         self.until = Some(now.after(self.pause));
     }
 }

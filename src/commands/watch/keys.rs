@@ -28,19 +28,19 @@ impl Dashboard {
             screen.renew()?;
             return Ok(false);
         }
-        match std::mem::replace(&mut self.talk, FooterState::Keys) {
-            FooterState::Filters => {
+        match std::mem::replace(&mut self.footer, FooterState::Keys) {
+            FooterState::EditFilter => {
                 self.filter_with(key);
                 return Ok(key == Key::Cancel);
             }
-            FooterState::Doubts(act, name) => {
+            FooterState::Confirm(act, name) => {
                 if matches!(key, Key::Char('y' | 'Y')) {
                     self.start(session, act, &name);
                 }
                 return Ok(false);
             }
-            FooterState::Leaves => return Ok(matches!(key, Key::Char('y' | 'Y') | Key::Cancel)),
-            FooterState::Keys | FooterState::Said(_) => {}
+            FooterState::ConfirmQuit => return Ok(matches!(key, Key::Char('y' | 'Y') | Key::Cancel)),
+            FooterState::Keys | FooterState::Message(_) => {}
         }
         let page = visible_rows(height);
         match key {
@@ -52,27 +52,27 @@ impl Dashboard {
             Key::End | Key::Char('G') => self.go(|_| usize::MAX),
             // Any other key closes the list of keys. Ctrl-C is also handled below, to end `watch`.
             other if self.keys.take().is_some() && other != Key::Cancel => {}
-            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.talk = FooterState::Leaves,
+            Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.footer = FooterState::ConfirmQuit,
             Key::Cancel | Key::Char('q') => return Ok(true),
-            Key::Escape | Key::Back if self.near.is_some() => self.near = None,
+            Key::Escape | Key::Back if self.detail_view.is_some() => self.detail_view = None,
             Key::Escape | Key::Back => self.fleet.filter_by(String::new()),
             Key::Char('?' | 'h') => self.keys = Some(0),
             Key::Char('/') => {
-                self.near = None;
+                self.detail_view = None;
                 self.fleet.filter_by(String::new());
-                self.talk = FooterState::Filters;
+                self.footer = FooterState::EditFilter;
             }
             Key::Enter => {
                 if let Some(name) = self.subject() {
-                    self.look_near(session, name);
+                    self.open_detail(session, name);
                 }
             }
-            Key::Right | Key::Char('n') => self.look_at_neighbour(session, |at| at.saturating_add(1)),
-            Key::Left | Key::Char('N') => self.look_at_neighbour(session, |at| at.saturating_sub(1)),
+            Key::Right | Key::Char('n') => self.open_neighbour(session, |at| at.saturating_add(1)),
+            Key::Left | Key::Char('N') => self.open_neighbour(session, |at| at.saturating_sub(1)),
             Key::Char(letter) => {
                 if let (Some(act), Some(name)) = (Act::of(letter), self.subject()) {
                     match act.doubt {
-                        Some(_) => self.talk = FooterState::Doubts(act, name),
+                        Some(_) => self.footer = FooterState::Confirm(act, name),
                         None => self.start(session, act, &name),
                     }
                 }
@@ -84,9 +84,9 @@ impl Dashboard {
 
     /// Returns the agent of the detail view, or the selected agent.
     fn subject(&self) -> Option<AgentName> {
-        match &self.near {
-            Some(near) => Some(near.name.clone()),
-            None => self.fleet.from(self.at()).next().map(|(name, _)| name.clone()),
+        match &self.detail_view {
+            Some(detail_view) => Some(detail_view.name.clone()),
+            None => self.fleet.from(self.selected_index()).next().map(|(name, _)| name.clone()),
         }
     }
 
@@ -97,18 +97,18 @@ impl Dashboard {
             *from = to(*from);
             return;
         }
-        let at = to(self.at()).min(self.fleet.len().saturating_sub(1));
+        let at = to(self.selected_index()).min(self.fleet.len().saturating_sub(1));
         self.chosen = self.fleet.from(at).next().map(|(name, _)| name.clone());
     }
 
     /// Shows an earlier or later agent of the list in the detail view.
-    fn look_at_neighbour(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
-        let Some(near) = &self.near else { return };
-        let at = self.fleet.place(&near.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));
+    fn open_neighbour(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
+        let Some(detail_view) = &self.detail_view else { return };
+        let at = self.fleet.place(&detail_view.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));
         let beside = self.fleet.from(at).next().map(|(name, _)| name.clone());
-        if let Some(name) = beside.filter(|name| *name != near.name) {
+        if let Some(name) = beside.filter(|name| *name != detail_view.name) {
             self.chosen = Some(name.clone());
-            self.look_near(session, name);
+            self.open_detail(session, name);
         }
     }
 
@@ -124,7 +124,7 @@ impl Dashboard {
             return;
         }
         if key != Key::Escape {
-            self.talk = FooterState::Filters;
+            self.footer = FooterState::EditFilter;
         }
         self.chosen = None;
         self.top = 0;
@@ -140,6 +140,6 @@ impl Dashboard {
             }
             None => Ok(format!("{name} has no dead letter")),
         });
-        self.talk = FooterState::Said(started.unwrap_or_else(|error| error.to_string()));
+        self.footer = FooterState::Message(started.unwrap_or_else(|error| error.to_string()));
     }
 }

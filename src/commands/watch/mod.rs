@@ -28,18 +28,18 @@ use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
 use crate::store::{News, RecordWatch, Store, Told};
 
-use super::args::{LOOKS, cannot_watch, looks_at};
+use super::args::{POLL_INTERVAL, cannot_watch, poll_interval};
 
 use acts::{Act, result_text};
 
 /// Maximum time for reading agents before pressed keys are handled again.
-const SLICE: Duration = Duration::from_millis(40);
+const READ_SLICE: Duration = Duration::from_millis(40);
 
 /// Minimum time between two reads of changed agents or output, which limits the load.
-const PICTURE: Duration = Duration::from_millis(100);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Delay of the first check for the return of a missing state directory.
-const PUT_BACK: Span = Span::from_secs(1);
+const RETURN_CHECK: Span = Span::from_secs(1);
 
 pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     let refuse = |message: &str| {
@@ -64,7 +64,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     let signals = Signals::catch()?;
     signals.watch_children()?;
     let terminal = signals.watch_terminal()?;
-    let mut panel = Dashboard {
+    let mut dashboard = Dashboard {
         named: args.agents.agents,
         anchor: store.anchor().clone(),
         news: News::of(store.local()),
@@ -74,31 +74,31 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
         to_list: false,
         read_at: None,
         unwatched: BTreeSet::new(),
-        look_at: None,
+        next_check: None,
         trouble: None,
         chosen: None,
         top: 0,
-        near: None,
+        detail_view: None,
         keys: None,
-        talk: FooterState::Keys,
+        footer: FooterState::Keys,
         jobs: Jobs::new()?,
         alarm: Alarm::new()?,
         is_changed: true,
     };
-    panel.list(session)?;
+    dashboard.list(session)?;
     let mut screen = Screen::open(session.out.is_colored())?;
-    panel.go_on(session, (&signals, &terminal), &mut screen)
+    dashboard.run(session, (&signals, &terminal), &mut screen)
 }
 
 /// Content of the last line of the screen.
 enum FooterState {
     Keys,
-    Said(String),
+    Message(String),
     /// Question before a command with an irreversible effect.
-    Doubts(Act, AgentName),
+    Confirm(Act, AgentName),
     /// Question before quitting while a command that a key has started runs.
-    Leaves,
-    Filters,
+    ConfirmQuit,
+    EditFilter,
 }
 
 /// Agent that the detail view shows.
@@ -136,23 +136,23 @@ struct Dashboard {
     /// Agents whose changes raise no event.
     unwatched: BTreeSet<AgentName>,
     /// Time of the next check of unwatched agents, or of a missing state directory.
-    look_at: Option<Time>,
+    next_check: Option<Time>,
     /// Error of opening the state directory or listing its agents.
     trouble: Option<String>,
     chosen: Option<AgentName>,
     /// Number of agents that are scrolled out above the top of the screen.
     top: usize,
-    near: Option<DetailState>,
+    detail_view: Option<DetailState>,
     /// Scroll offset of the help that lists the keyboard keys; `None` while the help is hidden.
     keys: Option<usize>,
-    talk: FooterState,
+    footer: FooterState,
     jobs: Jobs<(Act, AgentName)>,
     alarm: Alarm,
     is_changed: bool,
 }
 
 impl Dashboard {
-    fn go_on(
+    fn run(
         &mut self,
         session: &mut Session,
         (signals, terminal): (&Signals, &TerminalSignals),
@@ -161,7 +161,7 @@ impl Dashboard {
         let keyboard = io::stdin();
         loop {
             let height = screen.size().height;
-            let until = self.looks_at();
+            let until = self.next_read();
             if until.is_some_and(|until| until <= Instant::now()) {
                 self.read(session, height);
             }
@@ -169,27 +169,27 @@ impl Dashboard {
                 self.draw(session, screen, height)?;
             }
             self.alarm.set(self.next(session, height))?;
-            let until = self.looks_at();
+            let until = self.next_read();
             let mut wakes = vec![keyboard.as_fd(), signals.as_fd(), self.alarm.as_fd()];
             if until.is_none() {
                 wakes.extend(self.news.readable());
-                wakes.extend(self.near.iter().flat_map(DetailState::readable));
+                wakes.extend(self.detail_view.iter().flat_map(DetailState::readable));
             }
             let ended = self.jobs.wait(&wakes, until)?;
             drop(wakes);
             for ended in ended {
-                self.talk = FooterState::Said(result_text(&ended));
+                self.footer = FooterState::Message(result_text(&ended));
                 self.to_read.insert(ended.of.1);
                 self.is_changed = true;
             }
             match self.alarm.has_rung() {
                 AlarmStage::No => {}
-                AlarmStage::Due => self.look_again(session),
+                AlarmStage::Due => self.check_unwatched(session),
                 AlarmStage::ClockSet => self.is_changed = true,
             }
-            let asked = signals.requests();
+            let requests = signals.requests();
             // A closed terminal sends SIGHUP, which counts as `reload` but must end this command.
-            if asked.end.is_some() || asked.reload {
+            if requests.end.is_some() || requests.reload {
                 return Ok(Status::Done);
             }
             if terminal.stops.take() {
@@ -207,18 +207,18 @@ impl Dashboard {
                     return Ok(Status::Done);
                 }
             }
-            self.hear(session);
+            self.take_changes(session);
         }
     }
 
     /// Returns the time of the next read of changed agents or turn output; `None` without changes.
-    fn looks_at(&self) -> Option<Instant> {
-        let has_more = self.near.as_ref().is_some_and(|near| near.has_more);
+    fn next_read(&self) -> Option<Instant> {
+        let has_more = self.detail_view.as_ref().is_some_and(|detail_view| detail_view.has_more);
         if self.to_read.is_empty() && !self.to_list && !has_more {
             return None;
         }
         let is_loading = self.fleet.counts().unread > 0;
-        let pause = if is_loading { Duration::ZERO } else { PICTURE };
+        let pause = if is_loading { Duration::ZERO } else { REDRAW_INTERVAL };
         Some(self.read_at.map_or_else(Instant::now, |at| at + pause))
     }
 
@@ -230,7 +230,7 @@ impl Dashboard {
         let new = self.fleet.list(agents(&self.store, &self.named, self.named.is_empty())?);
         self.to_read.extend(new);
         if !is_watched {
-            self.look_soon(session, LOOKS);
+            self.check_within(session, POLL_INTERVAL);
         }
         if !self.named.is_empty() {
             // An import may bring a removed agent back, so every named agent is read.
@@ -241,19 +241,19 @@ impl Dashboard {
     }
 
     /// Schedules a check of unwatched agents at most `after` from now.
-    fn look_soon(&mut self, session: &Session, after: Span) {
+    fn check_within(&mut self, session: &Session, after: Span) {
         let at = session.clock.now().after(after);
-        self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
+        self.next_check = Some(self.next_check.map_or(at, |other| other.min(at)));
     }
 
     /// Notes that the state directory can't be read because it is being deleted or replaced.
-    fn is_gone(&mut self, session: &Session, error: &Error) {
-        let after = if self.trouble.is_some() { LOOKS } else { PUT_BACK };
+    fn mark_missing(&mut self, session: &Session, error: &Error) {
+        let after = if self.trouble.is_some() { POLL_INTERVAL } else { RETURN_CHECK };
         self.trouble = Some(format!("the screen shows the previous state: {error}"));
         self.to_read.clear();
         self.to_list = false;
         self.is_changed = true;
-        self.look_soon(session, after);
+        self.check_within(session, after);
     }
 
     /// Opens the state directory again, and schedules a read of every agent.
@@ -268,30 +268,30 @@ impl Dashboard {
                 self.trouble = None;
                 self.to_read.extend(self.fleet.names().cloned());
             }
-            Err(error) => self.is_gone(session, &error),
+            Err(error) => self.mark_missing(session, &error),
         }
     }
 
-    /// Reads changed agents for at most `SLICE`, those on the screen first.
+    /// Reads changed agents for at most `READ_SLICE`, those on the screen first.
     fn read(&mut self, session: &Session, height: u16) {
-        let begun = Instant::now();
+        let start = Instant::now();
         if self.to_list
             && let Err(error) = self.list(session)
         {
-            return self.is_gone(session, &error);
+            return self.mark_missing(session, &error);
         }
-        let near = self.near.as_ref().map(|near| near.name.clone());
+        let detail_view = self.detail_view.as_ref().map(|detail_view| detail_view.name.clone());
         let seen = self.fleet.from(self.top).take(visible_rows(height)).map(|(name, _)| name.clone());
-        let seen: Vec<AgentName> = near.into_iter().chain(seen).collect();
+        let seen: Vec<AgentName> = detail_view.into_iter().chain(seen).collect();
         let mut seen = seen.into_iter();
-        while begun.elapsed() < SLICE {
+        while start.elapsed() < READ_SLICE {
             let next = seen.by_ref().find(|name| self.to_read.contains(name));
             let Some(name) = next.or_else(|| self.to_read.first().cloned()) else { break };
             self.to_read.remove(&name);
             self.read_one(session, &name);
         }
-        if self.near.as_ref().is_some_and(|near| near.has_more) {
-            self.listen();
+        if self.detail_view.as_ref().is_some_and(|detail_view| detail_view.has_more) {
+            self.read_output();
         }
         self.fleet.sort();
         self.read_at = Some(Instant::now());
@@ -306,37 +306,39 @@ impl Dashboard {
         });
         let known = match found {
             Ok((line, is_watched)) => {
-                self.notes_watch(session, name, is_watched);
+                self.note_watched(session, name, is_watched);
                 AgentRow::Read(Box::new(line))
             }
             Err(error) => AgentRow::Broken(error.to_string()),
         };
         self.fleet.note(name, known);
-        if self.near.as_ref().is_some_and(|near| near.name == *name) {
-            self.look_near(session, name.clone());
+        if self.detail_view.as_ref().is_some_and(|detail_view| detail_view.name == *name) {
+            self.open_detail(session, name.clone());
         }
     }
 
-    fn notes_watch(&mut self, session: &Session, name: &AgentName, is_watched: bool) {
+    fn note_watched(&mut self, session: &Session, name: &AgentName, is_watched: bool) {
         if is_watched {
             self.unwatched.remove(name);
             return;
         }
         // In a database no agent can be watched, so a note about unwatched agents would not help.
         if self.unwatched.is_empty() && !self.store.is_remote() {
-            self.talk = FooterState::Said(cannot_watch());
+            self.footer = FooterState::Message(cannot_watch());
         }
         self.unwatched.insert(name.clone());
-        if self.look_at.is_none() {
-            self.look_soon(session, looks_at(self.unwatched.len()));
+        if self.next_check.is_none() {
+            self.check_within(session, poll_interval(self.unwatched.len()));
         }
     }
 
     /// Opens or refreshes the detail view of an agent.
-    fn look_near(&mut self, session: &Session, name: AgentName) {
-        let before = self.near.take().filter(|near| near.name == name);
-        let (said, mut heard, from) = before
-            .map_or_else(|| (None, RecordWatch::for_long(), 0), |near| (near.said, near.heard, near.from));
+    fn open_detail(&mut self, session: &Session, name: AgentName) {
+        let before = self.detail_view.take().filter(|detail_view| detail_view.name == name);
+        let (said, mut heard, from) = before.map_or_else(
+            || (None, RecordWatch::for_long(), 0),
+            |detail_view| (detail_view.said, detail_view.heard, detail_view.from),
+        );
         let seen = self.store.agent(&name).and_then(|agent| {
             if self.store.is_remote() {
                 heard.follow_records(&agent);
@@ -344,20 +346,20 @@ impl Dashboard {
             detail(&agent, session.clock.now())
         });
         let seen = seen.map_err(|error| error.to_string());
-        self.near = Some(DetailState { name, seen, said, heard, has_more: true, from });
-        self.listen();
+        self.detail_view = Some(DetailState { name, seen, said, heard, has_more: true, from });
+        self.read_output();
     }
 
     /// Reads new output of the turn in the detail view.
-    fn listen(&mut self) {
-        let Some(near) = &mut self.near else { return };
-        near.has_more = false;
-        let Ok(seen) = &near.seen else { return };
+    fn read_output(&mut self) {
+        let Some(detail_view) = &mut self.detail_view else { return };
+        detail_view.has_more = false;
+        let Ok(seen) = &detail_view.seen else { return };
         let live = seen.state.current_run.as_ref().map(|run| run.run_id);
         let last = || seen.state.last_turn.as_ref().map(|turn| turn.run_id);
         let Some(run) = live.or_else(last) else { return };
-        let listened = self.store.agent(&near.name).and_then(|agent| {
-            let mut said = match near.said.take() {
+        let listened = self.store.agent(&detail_view.name).and_then(|agent| {
+            let mut said = match detail_view.said.take() {
                 Some(said) if said.run == run => said,
                 Some(_) | None => LastOutput::of(&agent, run),
             };
@@ -365,41 +367,41 @@ impl Dashboard {
             Ok(said)
         });
         // A turn's unreadable output is not shown, because the agent's records show the error.
-        near.said = listened.ok();
+        detail_view.said = listened.ok();
     }
 
     /// Returns the time of the next redraw or check if no event reports a change before.
     fn next(&self, session: &Session, height: u16) -> Option<Time> {
         let now = session.clock.now();
-        let seen: Option<Time> = match &self.near {
-            Some(near) => near.seen.as_ref().ok().and_then(|seen| seen.next_change(now)),
+        let seen: Option<Time> = match &self.detail_view {
+            Some(detail_view) => detail_view.seen.as_ref().ok().and_then(|seen| seen.next_change(now)),
             None => {
                 let rows = self.fleet.from(self.top).take(visible_rows(height));
                 rows.filter_map(|(_, known)| known.row()?.next_change(now)).min()
             }
         };
-        seen.into_iter().chain(self.look_at).min()
+        seen.into_iter().chain(self.next_check).min()
     }
 
     /// Redraws, and checks unwatched agents if their time has come.
-    fn look_again(&mut self, session: &Session) {
+    fn check_unwatched(&mut self, session: &Session) {
         self.is_changed = true;
-        if self.look_at.is_none_or(|at| at > session.clock.now()) {
+        if self.next_check.is_none_or(|at| at > session.clock.now()) {
             return;
         }
-        self.look_at = None;
+        self.next_check = None;
         if self.trouble.is_some() {
             return self.reopen(session);
         }
         // The list may be polled, and then no event reports that the state directory was removed.
         match session.store_at(self.anchor.clone()).and_then(|_| self.list(session)) {
             Ok(()) => self.to_read.extend(self.unwatched.iter().cloned()),
-            Err(error) => self.is_gone(session, &error),
+            Err(error) => self.mark_missing(session, &error),
         }
     }
 
     /// Schedules reads of the agents and lists whose changes file events have reported.
-    fn hear(&mut self, session: &Session) {
+    fn take_changes(&mut self, session: &Session) {
         for change in self.news.take() {
             match change {
                 Told::Agent(name) | Told::Begun(name) => {
@@ -413,16 +415,16 @@ impl Dashboard {
                 Told::Moved => return self.reopen(session),
             }
         }
-        if let Some(near) = &mut self.near {
-            near.has_more |= near.said.as_mut().is_some_and(|said| said.watch.has_news());
-            if near.heard.has_news() {
-                self.to_read.insert(near.name.clone());
+        if let Some(detail_view) = &mut self.detail_view {
+            detail_view.has_more |= detail_view.said.as_mut().is_some_and(|said| said.watch.has_news());
+            if detail_view.heard.has_news() {
+                self.to_read.insert(detail_view.name.clone());
             }
         }
     }
 
     fn draw(&mut self, session: &Session, screen: &mut Screen, height: u16) -> Result<()> {
-        let at = self.at();
+        let at = self.selected_index();
         let room = visible_rows(height);
         self.top =
             self.top.clamp((at + 1).saturating_sub(room), at).min(self.fleet.len().saturating_sub(room));
@@ -431,28 +433,28 @@ impl Dashboard {
             self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
         }
         let question;
-        let foot = match &self.talk {
+        let foot = match &self.footer {
             FooterState::Keys => Foot::Keys,
-            FooterState::Said(said) => Foot::Said(said),
-            FooterState::Doubts(act, name) => {
+            FooterState::Message(said) => Foot::Said(said),
+            FooterState::Confirm(act, name) => {
                 question = format!("{} {name}? y/n: {}", act.name, act.doubt.unwrap_or_default());
                 Foot::Asks(&question)
             }
-            FooterState::Leaves => {
+            FooterState::ConfirmQuit => {
                 Foot::Asks("quit? y/n: a step that was begun here still runs, and ends with it")
             }
-            FooterState::Filters => {
+            FooterState::EditFilter => {
                 question = format!("show agents with: {}_", self.fleet.filter());
                 Foot::Asks(&question)
             }
         };
-        let view = match (&self.near, self.keys) {
+        let view = match (&self.detail_view, self.keys) {
             (_, Some(from)) => ScreenView::Keys { from },
-            (Some(near), None) => ScreenView::One {
-                name: &near.name,
-                seen: near.seen.as_ref().map_err(String::as_str),
-                said: near.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
-                from: near.from,
+            (Some(detail_view), None) => ScreenView::One {
+                name: &detail_view.name,
+                seen: detail_view.seen.as_ref().map_err(String::as_str),
+                said: detail_view.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
+                from: detail_view.from,
             },
             (None, None) => ScreenView::Fleet { fleet: &self.fleet, above: self.top, chosen: at },
         };
@@ -468,11 +470,11 @@ impl Dashboard {
 
     /// Returns the scroll offset of the current view; `None` if the view does not scroll.
     fn scrolled(&mut self) -> Option<&mut usize> {
-        self.keys.as_mut().or(self.near.as_mut().map(|near| &mut near.from))
+        self.keys.as_mut().or(self.detail_view.as_mut().map(|detail_view| &mut detail_view.from))
     }
 
     /// Returns the index of the selected agent among the shown agents.
-    fn at(&self) -> usize {
+    fn selected_index(&self) -> usize {
         self.chosen.as_ref().and_then(|chosen| self.fleet.place(chosen)).unwrap_or(0)
     }
 }
