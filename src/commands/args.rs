@@ -334,7 +334,7 @@ pub fn open_id<T: OpenRecord>(agent: &Agent<'_>, part: Option<&str>) -> Result<O
 
 /// Reads a record, open or ended. Error if the record does not exist.
 pub fn read_record<T: OpenRecord>(agent: &Agent<'_>, id: T::Id) -> Result<T> {
-    let found = agent.look(|snapshot, _| open_or_ended(&snapshot, id))?;
+    let found = agent.read(|snapshot, _| open_or_ended(&snapshot, id))?;
     found.ok_or_else(|| no_record::<T>(id))
 }
 

@@ -43,7 +43,7 @@ pub fn run(session: &mut Session, args: CommandGroup<RunCommand>) -> Result<Stat
 
 /// Returns the record of a run as JSON, or the known fields of a live run.
 fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
-    agent.look(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
+    agent.read(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
         Some(live) => Ok(Some(live_object(agent.name(), &live))),
         None => Ok(seen.run(id)?.map(|run| json!(run))),
     })
@@ -78,7 +78,7 @@ fn run_line(run: &Value, out: &Output) -> String {
 
 fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let most = if limit > 0 { limit } else { usize::MAX };
-    let (runs, more) = agent.look(|seen, state| {
+    let (runs, more) = agent.read(|seen, state| {
         let live = state.current_run.map(|run| live_object(agent.name(), &run));
         let (settled, more) = seen.runs(most - usize::from(live.is_some()))?;
         Ok((live.into_iter().chain(settled.iter().map(|run| json!(run))).collect::<Vec<Value>>(), more))
@@ -124,7 +124,7 @@ fn show_output(
 /// Returns the name of the machine that has the output of a run; `None` if there is no output.
 fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
     let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
-    agent.look(|seen, state| {
+    agent.read(|seen, state| {
         if let Some(live) = state.current_run.filter(|live| live.run_id == run) {
             return Ok(Some(live.host));
         }
@@ -140,7 +140,7 @@ pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
     let store = session.store()?;
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
     each_listed(session, &store, &args.agents, |session, agent| {
-        let briefs = agent.look(|seen, _| seen.briefs(count))?;
+        let briefs = agent.read(|seen, _| seen.briefs(count))?;
         for brief in &briefs {
             session.out.quote(brief, |out| {
                 format!("{}  {}", out.paint(Tone::Quiet, &brief.at.local()), out.indented(&brief.text))
@@ -285,7 +285,7 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
 fn say_nothing(session: &Session, store: &Store, chosen: &Chosen, since: Option<Time>) -> Result<()> {
     let mut last = None;
     for name in &chosen.names {
-        let of_agent = store.agent(name)?.look(|seen, _| seen.last_events(1, |_| true))?;
+        let of_agent = store.agent(name)?.read(|seen, _| seen.last_events(1, |_| true))?;
         last = last.max(of_agent.first().map(|event| event.at));
     }
     let when = match last {
@@ -314,7 +314,7 @@ fn admitted_texts(store: &Store, events: &[Event]) -> Result<Bodies> {
     let mut texts = Bodies::new();
     for (name, ids) in by_agent {
         let found = store.agent(name).and_then(|agent| {
-            agent.look(|seen, _| {
+            agent.read(|seen, _| {
                 let mut found = seen.ended_among(&ids, text)?;
                 for id in &ids {
                     let waiting = seen.waiting(*id)?.map(|waiting| seen.read(&waiting)).transpose()?;

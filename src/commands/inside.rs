@@ -285,7 +285,7 @@ fn print_findings(session: &mut Session, found: &Findings, run_id: RunId, leaves
 }
 
 fn find(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings> {
-    let (state, interjections) = agent.look(|seen, state| {
+    let (state, interjections) = agent.read(|seen, state| {
         let interjections = interjections(session, agent, &seen, &state)?;
         Ok((state, interjections))
     })?;
@@ -371,7 +371,7 @@ fn mark_delivered(
     delivered: &[MessageId],
 ) -> Result<()> {
     let mut open = Context::new(session, agent).open()?;
-    let seen = open.locked.look_again();
+    let seen = open.locked.current_snapshot();
     let mut messages = Vec::new();
     let interjections = interjections_in(&seen, &open.draft.records.state)?;
     for waiting in interjections.iter().filter(|waiting| delivered.contains(&waiting.key.id)) {
@@ -404,7 +404,7 @@ fn run_command(
             return Ok(Some(reason.to_owned()));
         }
         let is_spoken_to = protected_until(run, now).is_none()
-            && !agent.look(|seen, state| interjections(session, agent, &seen, &state))?.is_empty();
+            && !agent.read(|seen, state| interjections(session, agent, &seen, &state))?.is_empty();
         Ok(is_spoken_to.then(|| SPOKEN_TO.to_owned()))
     };
     // The command is not started if the turn should already yield.

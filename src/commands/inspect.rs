@@ -133,7 +133,7 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
         return Ok(Status::Done);
     }
     let now = session.clock.now();
-    let (state, history) = agent.look(|seen, state| {
+    let (state, history) = agent.read(|seen, state| {
         let history = seen.last_events(HISTORY, |event| event.kind == EventKind::StateTransition)?;
         Ok((state, history))
     })?;
@@ -160,7 +160,7 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
 
 /// Counts the transitions between each pair of states in the retained ledger.
 fn taken(agent: &Agent<'_>) -> Result<EdgeCounts> {
-    agent.look(|seen, _| {
+    agent.read(|seen, _| {
         let mut taken = EdgeCounts::new();
         seen.events(None, |event| {
             let end = |name: &str| event.data[name].as_str().and_then(|word| word.parse().ok());

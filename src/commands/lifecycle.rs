@@ -324,7 +324,7 @@ fn leave_alone(
 /// Abandons tasks whose supervisors are in another state directory. Returns the number of tasks.
 fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
     let mut lost = 0;
-    for task in agent.look(|seen, _| seen.open::<Task>())? {
+    for task in agent.read(|seen, _| seen.open::<Task>())? {
         if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, session.clock.now())? {
             tasks::give_up(Context::new(session, agent), task.id, &away)?;
             lost += 1;

@@ -40,7 +40,7 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     let status = session.each_agent(&chosen.names, chosen.are_all, |_, name| {
         let agent = store.agent(name)?;
         let policy = agent.policy()?;
-        let (state, runs) = agent.look(|seen, state| Ok((state, seen.runs_since(since)?)))?;
+        let (state, runs) = agent.read(|seen, state| Ok((state, seen.runs_since(since)?)))?;
         if args.by == UsageBy::Agent {
             table.rows.entry(name.to_string()).or_default();
             let budget = Budget::new(&policy.limits, left(&state, &policy.limits, now));

@@ -74,7 +74,7 @@ fn needs_operator(state: &State, id: MessageId) -> bool {
 
 fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
-    let (messages, malformed, total, state) = agent.look(|seen, state| {
+    let (messages, malformed, total, state) = agent.read(|seen, state| {
         let total = seen.keys()?.len();
         let (mut messages, mut malformed) = (Vec::new(), Vec::new());
         for waiting in seen.first(limit.min(total))? {
@@ -116,7 +116,7 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
 }
 
 fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<Status> {
-    let (message, state) = agent.look(|seen, state| Ok((waiting_or_ended(&seen, *id)?, state)))?;
+    let (message, state) = agent.read(|seen, state| Ok((waiting_or_ended(&seen, *id)?, state)))?;
     let message = message.ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
     let status =
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
@@ -144,7 +144,7 @@ fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<S
 
 fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     let (letters, mark) =
-        agent.look(|seen, state| Ok((dead_letters(&seen, &state, u64::MAX)?, state.attention)))?;
+        agent.read(|seen, state| Ok((dead_letters(&seen, &state, u64::MAX)?, state.attention)))?;
     for message in letters.iter().rev() {
         let end = message.settlement.as_ref();
         let is_new = end.zip(mark.as_ref()).is_some_and(|(end, mark)| mark.covers(message.id, end.at));
@@ -208,9 +208,9 @@ fn change(
     let context = Context::new(session, agent);
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
-    let message = waiting_or_ended(&locked.look(&state)?, *id)?
+    let message = waiting_or_ended(&locked.snapshot(&state)?, *id)?
         .ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
-    let mut draft = context.draft_of(&locked.look_again(), state)?;
+    let mut draft = context.draft_of(&locked.current_snapshot(), state)?;
     rule(&mut draft, message)?;
     context.commit(&locked, draft)?;
     drop(locked);
@@ -266,7 +266,7 @@ fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -
 }
 
 fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
-    for entry in agent.look(|seen, state| seen.rejected(&state))? {
+    for entry in agent.read(|seen, state| seen.rejected(&state))? {
         let file = entry.name();
         let object = json!({
             "agent": agent.name(), "path": file, "at": entry.at, "size": entry.size, "stays": entry.stays,
@@ -295,7 +295,7 @@ fn decide(
     named: &[OsString],
 ) -> Result<Status> {
     authority::reach(Context::new(session, agent), "decide about the files of")?;
-    let chosen = agent.look(|seen, state| {
+    let chosen = agent.read(|seen, state| {
         let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
     })?;
@@ -316,7 +316,7 @@ fn decide(
             }
             said.push((entry, done));
         }
-        if open.locked.look_past_inbox().is_none_rejected(&open.draft.records.state)? {
+        if open.locked.records_snapshot().is_none_rejected(&open.draft.records.state)? {
             decided_about_all_rejected(&mut open.draft);
         }
         open.commit()?;
@@ -344,7 +344,7 @@ fn apply(context: Context<'_>, open: &OpenTxn<'_>, decision: FileDecision, entry
     match decision {
         FileDecision::Drop => local.remove_rejected(entry)?,
         FileDecision::Accept => {
-            let seen = open.locked.look_past_inbox();
+            let seen = open.locked.records_snapshot();
             let fault = match seen.read_rejected(entry)? {
                 Reads::Gone => return Ok(false),
                 Reads::Fits => None,

@@ -50,7 +50,7 @@ pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result
             let top = std::env::current_dir().context("find", Path::new("the working directory"))?;
             let store = session.store_at(Anchor::at(top.join(root)))?;
             // The version that the merge does not keep is saved before `put` overwrites the file.
-            let quarantined = store.agent(&agent)?.local().put_aside(&file, &other)?;
+            let quarantined = store.agent(&agent)?.local().quarantine_text(&file, &other)?;
             put(&kept)?;
             session.out.note(&format!("{path}: the other version is in {quarantined}"));
         }

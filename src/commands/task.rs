@@ -59,7 +59,7 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
         TaskCommand::Status(task) => {
             let (agent, id) = find_any::<Task>(&store, &task)?;
             let task: Task = read_record(&agent, id)?;
-            let mut waits = agent.look(|seen, _| seen.open::<Wait>())?;
+            let mut waits = agent.read(|seen, _| seen.open::<Wait>())?;
             waits.retain(|wait| wait.is_active() && wait.task_id() == Some(task.id));
             let mut object = json!(task);
             object["waits"] = waits.iter().map(|wait| json!(wait.id)).collect();
@@ -169,7 +169,7 @@ fn show(session: &mut Session, task: &Task) {
 }
 
 fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status> {
-    let tasks = agent.look(|seen, _| if ended { ended_records(&seen) } else { seen.open::<Task>() })?;
+    let tasks = agent.read(|seen, _| if ended { ended_records(&seen) } else { seen.open::<Task>() })?;
     for task in &tasks {
         show(session, task);
     }

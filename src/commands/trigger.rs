@@ -139,7 +139,7 @@ fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut 
     }
     let committed = open.commit();
     // A failed sync returns an error after the commit, so the stored secret is checked, too.
-    let stored = || agent.look(|seen, _| seen.open_one::<Trigger>(trigger.id)).ok().flatten();
+    let stored = || agent.read(|seen, _| seen.open_one::<Trigger>(trigger.id)).ok().flatten();
     if committed.is_ok() || stored().is_some_and(|stored| stored.secret_sha256 == trigger.secret_sha256) {
         secret.keep();
     }
@@ -175,7 +175,7 @@ fn rotate(session: &mut Session, store: &Store, trigger: &RecordArg, args: &Secr
     let verify = recorded(&agent, id)?.0.verify;
     let mut secret = read_or_draw(session, store, &verify, args)?;
     let mut open = Context::new(session, &agent).open()?;
-    open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
+    open.draft.records.triggers = vec![active_trigger(&open.locked.records_snapshot(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
     commit(&agent, open, &trigger, &mut secret)?;
     agent.forget_keys(id, Some(&trigger.secret_sha256))?;
@@ -189,7 +189,7 @@ fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<S
     reach(session, &agent, "revoke", Some(&trigger.scope))?;
     if trigger.is_active() {
         let mut open = Context::new(session, &agent).open()?;
-        open.draft.records.triggers = vec![active_trigger(&open.locked.look_past_inbox(), id)?];
+        open.draft.records.triggers = vec![active_trigger(&open.locked.records_snapshot(), id)?];
         trigger = rules::revoke(&mut open.draft, id, "revoked by the operator")?;
         open.commit()?;
     }
@@ -203,7 +203,7 @@ type PendingDeliveries = (u64, Option<Time>);
 
 /// Returns a trigger, active or revoked. Deliveries of a revoked one are not counted.
 fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliveries)> {
-    let found = agent.look(|seen, state| match seen.open_one::<Trigger>(id)? {
+    let found = agent.read(|seen, state| match seen.open_one::<Trigger>(id)? {
         Some(trigger) => Ok(Some((trigger, waiting(&seen, &state)?.remove(&id).unwrap_or_default()))),
         None => Ok(seen.ended_one::<Trigger>(id)?.map(|trigger| (trigger, PendingDeliveries::default()))),
     })?;
@@ -234,7 +234,7 @@ fn waiting(seen: &Snapshot<'_>, state: &State) -> Result<HashMap<TriggerId, Pend
 }
 
 fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<Status> {
-    let triggers = agent.look(|seen, state| {
+    let triggers = agent.read(|seen, state| {
         let active: Vec<Trigger> = seen.open()?;
         let mut counts = waiting(&seen, &state)?;
         let counted = |trigger: Trigger| {

@@ -48,7 +48,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
             totals.report(session, &finding, Ok(false));
         }
     } else if named.is_empty() {
-        for finding in store.look_around(session.clock.now(), false)? {
+        for finding in store.findings(session.clock.now(), false)? {
             let repaired = if args.repair { store.local().mend(&finding) } else { Ok(false) };
             totals.report(session, &finding, repaired);
         }
@@ -247,7 +247,7 @@ fn draft_of(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>) -> Resu
     // An unreadable journal may contain an unapplied transaction, so nothing is committed before
     // the journal is applied.
     locked.empty_journal()?;
-    Context::new(session, agent).draft_of(&locked.look_past_inbox(), locked.state()?)
+    Context::new(session, agent).draft_of(&locked.records_snapshot(), locked.state()?)
 }
 
 fn recount(

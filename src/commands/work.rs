@@ -129,7 +129,7 @@ fn complete_work(
     let (agent, id) = find_any::<WorkItem>(store, item)?;
     authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let mut open = Context::new(session, &agent).open()?;
-    let plan = open.locked.look_past_inbox().plan(id)?;
+    let plan = open.locked.records_snapshot().plan(id)?;
     let done = work::complete(&mut open.draft, id, result, plan)?;
     let changed = changed(&open.draft, done);
     open.commit()?;
@@ -153,7 +153,7 @@ fn plan(session: &mut Session, store: &Store, item: &RecordArg, word: Option<Str
         return change_work(session, store, item, |draft, id| work::update(draft, id, change));
     }
     let (agent, id) = find_any::<WorkItem>(store, item)?;
-    let plan = agent.look(|seen, _| match seen.plan(id)? {
+    let plan = agent.read(|seen, _| match seen.plan(id)? {
         Some(plan) => Ok(Some(plan)),
         None => Ok(seen.ended_one::<WorkItem>(id)?.and_then(|item| item.plan)),
     })?;
@@ -201,7 +201,7 @@ fn list_work(
     state: WorkState,
     wanted: Option<SchedulingState>,
 ) -> Result<Status> {
-    let (items, waits, focus) = agent.look(|seen, agent_state| {
+    let (items, waits, focus) = agent.read(|seen, agent_state| {
         let items = match state {
             WorkState::Open => seen.open::<WorkItem>()?,
             WorkState::Completed => {
@@ -222,7 +222,7 @@ fn list_work(
 
 fn show_work(session: &mut Session, store: &Store, item: &RecordArg) -> Result<Status> {
     let (agent, id) = find_any::<WorkItem>(store, item)?;
-    let (item, waits, focus, plan) = agent.look(|seen, state| {
+    let (item, waits, focus, plan) = agent.read(|seen, state| {
         Ok((open_or_ended::<WorkItem>(&seen, id)?, seen.open::<Wait>()?, state.focus, seen.plan(id)?))
     })?;
     let item = item.ok_or_else(|| no_record::<WorkItem>(id))?;

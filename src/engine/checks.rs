@@ -24,7 +24,7 @@ use crate::store::{Agent, Checkup, Finding, FindingSubject, ReadableRecords, Rem
 ///
 /// For a store in a database only the checks of the whole store are made.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
-    let mut findings = store.look_around(now, true)?;
+    let mut findings = store.findings(now, true)?;
     if store.is_remote() {
         return Ok(findings);
     }
@@ -101,7 +101,7 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
 
 /// Warns of a run or a task of another state directory, from which this directory was copied.
 pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Result<()> {
-    let (state, tasks) = agent.look(|seen, state| Ok((state, seen.open::<Task>()?)))?;
+    let (state, tasks) = agent.read(|seen, state| Ok((state, seen.open::<Task>()?)))?;
     let name = agent.name();
     if let Some(run) = &state.current_run
         && let Some(away @ Away::Directory { .. }) = away(agent, run, now)?

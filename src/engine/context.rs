@@ -77,7 +77,7 @@ impl<'a> Context<'a> {
 
     /// Returns a draft with `state`, which was read under the lock `locked`, and the other records.
     pub fn draft(self, locked: &AgentTxn<'_>, state: State) -> Result<Draft> {
-        self.draft_of(&locked.look(&state)?, state)
+        self.draft_of(&locked.snapshot(&state)?, state)
     }
 
     /// Returns a draft with `state` and the other records, read from an open snapshot.

@@ -46,7 +46,7 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
 
 /// Returns the child and the assignment of a delegation that is still to be handed over.
 fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
-    let task = parent.look(|seen, _| seen.open_one::<Task>(id))?;
+    let task = parent.read(|seen, _| seen.open_one::<Task>(id))?;
     Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
         TaskJob::ChildAgent { child, assignment, .. } => Some((child, assignment?)),
         TaskJob::Command { .. } => None,
@@ -109,7 +109,7 @@ pub fn begin_withdrawal<'s>(
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
     let held = parent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
     let Some(child) = existing(parent.store(), child)? else { return Ok(None) };
-    let is_unknown = child.look(|seen, _| {
+    let is_unknown = child.read(|seen, _| {
         Ok(seen.waiting(*message_id)?.is_none() && seen.ended_one::<Message>(*message_id)?.is_none())
     })?;
     if is_unknown {
@@ -134,7 +134,7 @@ fn withdraw(context: Context<'_>, id: MessageId) -> Result<bool> {
     if state.current_run.as_ref().is_some_and(|run| run.message_id == id) {
         return Ok(false);
     }
-    let seen = locked.look(&state)?;
+    let seen = locked.snapshot(&state)?;
     let Some(waiting) = seen.waiting(id)? else { return Ok(true) };
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(true) };
     let mut draft = context.draft_of(&seen, state)?;
@@ -163,7 +163,7 @@ fn try_to_settle(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     // Other children settle their tasks in their own steps, so only tasks of this child matter.
-    let tasks = parent.glimpse().open::<Task>()?;
+    let tasks = parent.unchecked_snapshot().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {
             tasks::finish(Context::new(session, &parent), task.id, TaskEnding::Child(end))?;

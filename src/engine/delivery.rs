@@ -44,7 +44,7 @@ pub fn open(
 ) -> Result<Option<(Trigger, Shown)>> {
     let trigger = match (agent, id) {
         (Some(agent), Some(id)) => {
-            let found = agent.look(|seen, _| seen.open_one::<Trigger>(id))?;
+            let found = agent.read(|seen, _| seen.open_one::<Trigger>(id))?;
             found.filter(|trigger| trigger.is_active() && trigger.agent == *agent.name())
         }
         (None, _) | (_, None) => None,
@@ -98,15 +98,13 @@ fn arrive(
             let answer = admit_each_once(context, policy, vec![*message], OnRepeat::Answer, None)?.pop();
             Ok(answer.unwrap_or(queued))
         }
-        delivery::AdmittedDelivery::Message(message) => agent.arrive(&message).map(|()| queued),
-        delivery::AdmittedDelivery::Hint { hint, dedupe_key: None } => {
-            agent.arrive_hint(&hint).map(|()| queued)
-        }
+        delivery::AdmittedDelivery::Message(message) => agent.add_message(&message).map(|()| queued),
+        delivery::AdmittedDelivery::Hint { hint, dedupe_key: None } => agent.add_hint(&hint).map(|()| queued),
         delivery::AdmittedDelivery::Hint { hint, dedupe_key: Some(key) } => {
             let (now, window) = (context.session.clock.now(), policy.limits.dedupe_window);
             let locked = agent.change(now)?;
             let state = locked.state()?;
-            let seen = locked.look_past_inbox();
+            let seen = locked.records_snapshot();
             if let Some(entry) = seen.admitted_under(&key, now, window, state.revision)? {
                 return Ok(duplicate_of(&entry, false));
             }
@@ -209,7 +207,7 @@ pub fn admit_each_once(
     let window = policy.limits.dedupe_window;
     let locked = context.agent.change(now)?;
     let state = locked.state()?;
-    let seen = locked.look_past_inbox();
+    let seen = locked.records_snapshot();
     let mut answers = Vec::with_capacity(messages.len());
     let (mut new, mut retried) = (Vec::with_capacity(messages.len()), Vec::new());
     let mut keys: HashMap<String, MessageId> = HashMap::new();

@@ -177,7 +177,7 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     let noted = agent.workdir().run(run_id).read_end()?;
     let make = |noted: Option<TurnEnd>| {
         let mut draft = context.draft(&locked, locked.state()?)?;
-        account_for(context, &locked.look_past_inbox(), &mut draft, (run_id, noted), TICK_GONE)?;
+        account_for(context, &locked.records_snapshot(), &mut draft, (run_id, noted), TICK_GONE)?;
         let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
         Ok((context.commit(&locked, draft)?.state, run, retention))
     };

@@ -42,7 +42,7 @@ impl Follower {
         if before.unwrap_or(0) == agent.peek()?.counters.events {
             return Ok(Vec::new());
         }
-        let (events, last) = agent.look(|seen, state| {
+        let (events, last) = agent.read(|seen, state| {
             let last = state.counters.events;
             let mut events = Vec::new();
             match before {

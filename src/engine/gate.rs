@@ -246,7 +246,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: E
     if noted.is_none() && run.stopping.is_some() {
         finish_stop(draft, killed, None)?;
     } else {
-        account_for(context, &open.locked.look_past_inbox(), draft, (run.run_id, noted), TICK_GONE)?;
+        account_for(context, &open.locked.records_snapshot(), draft, (run.run_id, noted), TICK_GONE)?;
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;

@@ -221,7 +221,7 @@ pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
 
 /// Loads all records at one revision, without a lock.
 pub fn load_unlocked(agent: &Agent<'_>, now: Time) -> Result<Records> {
-    agent.look(|seen, state| load_snapshot(agent, &seen.without_passed_over(&state), state, now))
+    agent.read(|seen, state| load_snapshot(agent, &seen.without_passed_over(&state), state, now))
 }
 
 /// Loads the records from a snapshot that was taken without a lock.
@@ -233,7 +233,7 @@ pub fn load_snapshot(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: 
 
 /// Loads all records at one revision for a dry run, and lists the dropped files in the inbox.
 pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
-    agent.look(|seen, state| {
+    agent.read(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };
         let seen = seen.without_unchanged(&state);
         let at = Loading { lease, now, purpose: Purpose::Preview };

@@ -98,7 +98,7 @@ pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'
 
 /// Returns the settlement of a message, if it has ended and was not put back into the inbox.
 pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
-    agent.look(|seen, _| {
+    agent.read(|seen, _| {
         if seen.waiting(id)?.is_some() {
             return Ok(None);
         }
@@ -122,7 +122,7 @@ pub fn message(
     part: &str,
 ) -> Result<(AgentName, MessageId)> {
     find(store, agent, what, part, |agent| {
-        agent.look(|seen, _| {
+        agent.read(|seen, _| {
             let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
             if let Ok(id) = part.parse::<MessageId>() {
                 ids.retain(|other| *other == id);
@@ -146,7 +146,7 @@ pub fn open<T: OpenRecord>(
     agent: Option<AgentName>,
     part: &str,
 ) -> Result<(AgentName, T::Id)> {
-    find(store, agent, nouns::<T>().1, part, |agent| agent.look(|seen, _| seen.open_ids::<T>()))
+    find(store, agent, nouns::<T>().1, part, |agent| agent.read(|seen, _| seen.open_ids::<T>()))
 }
 
 /// Looks up an open or archived record of type `T`.
@@ -156,7 +156,7 @@ pub fn open_or_archived<T: OpenRecord>(
     part: &str,
 ) -> Result<(AgentName, T::Id)> {
     find(store, agent, nouns::<T>().0, part, |agent| {
-        agent.look(|seen, _| {
+        agent.read(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
             // Users mostly mean an open record, so the archive is read only if no open id matches.
             if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
@@ -173,7 +173,7 @@ pub fn open_or_archived<T: OpenRecord>(
 /// Looks up a run, live or settled.
 pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(AgentName, RunId)> {
     find(store, agent, "run", part, |agent| {
-        agent.look(|seen, state| {
+        agent.read(|seen, state| {
             let live = state.current_run.map(|run| run.run_id);
             if let Ok(id) = part.parse::<RunId>() {
                 let is_known = live == Some(id) || seen.is_run(id)?;
@@ -200,7 +200,7 @@ pub fn matches_id(id: &str, part: &str) -> bool {
 /// result message and no step has ever claimed it, because a claimed message ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<Task>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
-    agent.look(|seen, state| {
+    agent.read(|seen, state| {
         if seen.is_open::<Task>(id)? {
             return Ok(None);
         }

@@ -151,7 +151,7 @@ pub fn of_state<'a>(
 /// this machine only.
 pub fn of_task<'a>(context: Context<'a>, id: TaskId) -> Option<impl Monitor + 'a> {
     let look = move || {
-        let task = context.agent.look(|seen, _| seen.open_one::<Task>(id))?;
+        let task = context.agent.read(|seen, _| seen.open_one::<Task>(id))?;
         let is_unwanted = task.is_none_or(|task| task.status == TaskStatus::Cancelling);
         Ok(if is_unwanted { MonitorDecision::Ends } else { MonitorDecision::Continue { next_check: None } })
     };

@@ -23,7 +23,7 @@ impl Context<'_> {
     /// Idempotent: a message that the receiver has, or has had, is not delivered again.
     pub fn deliver(self) -> Result<()> {
         let Context { session, agent } = self;
-        let outbox = agent.look(|seen, _| seen.open::<Message>())?;
+        let outbox = agent.read(|seen, _| seen.open::<Message>())?;
         let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
         for message in &outbox {
             by_ends.entry((&message.agent, speaker(message))).or_default().push(message);
@@ -96,7 +96,7 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     let mut unknown = unknown.map(|message| (*message).clone().triggering(trigger)).peekable();
     let Some(first) = unknown.next() else { return Ok(()) };
     if unknown.peek().is_none() {
-        return other.arrive(&first);
+        return other.add_message(&first);
     }
     let mut batch = other.batch(session.clock.stamp()?.mint())?;
     let mut staged = Vec::with_capacity(messages.len());
@@ -117,7 +117,7 @@ fn speaker(message: &Message) -> Option<AgentName> {
 /// Returns the ids of messages that an agent has, or has had.
 fn known_ids(agent: &Agent<'_>, messages: &[&Message]) -> Result<HashSet<MessageId>> {
     let ids: Vec<MessageId> = messages.iter().map(|message| message.id).collect();
-    agent.look(|seen, _| {
+    agent.read(|seen, _| {
         let mut known: HashSet<MessageId> = match messages {
             // A single message is looked up without listing the inbox, which may be long.
             [one] => seen.waiting(one.id)?.map(|waiting| waiting.key.id).into_iter().collect(),

@@ -314,7 +314,7 @@ fn task_caller(store: &Store, agent: AgentName, task: &str, now: Time) -> Result
     let task_id: TaskId = task.parse().map_err(|error| Error::in_word(process::TASK, error))?;
     let found = store.agent(&agent)?;
     found.refuse_fenced()?;
-    let Some(task) = found.look(|seen, _| seen.open_one::<Task>(task_id))? else {
+    let Some(task) = found.read(|seen, _| seen.open_one::<Task>(task_id))? else {
         let message = format!("{task_id} is no longer an open task of `{agent}`");
         return Err(Error::refused("task_ended", message)
             .with_hint("it has ended: unset DORMOUSE_TASK to call this from outside"));

@@ -70,14 +70,14 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         };
         if let Some(before) = step::first(&state, tried) {
             tried.note(before);
-            let effects = effects::before(agent, &locked.look_past_inbox(), &state, now, before)?;
+            let effects = effects::before(agent, &locked.records_snapshot(), &state, now, before)?;
             if !effects.is_empty() {
                 drop(locked);
                 recovered = context.run_effects(effects)?.or(recovered);
                 continue;
             }
         }
-        let seen = locked.look_for_step(&state, &unmovable)?;
+        let seen = locked.step_snapshot(&state, &unmovable)?;
         let records = load::records(
             agent,
             &seen,
@@ -137,7 +137,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
     if comes_first || is_due || !agent.is_quiet(&state)? {
         return Ok(None);
     }
-    let open = if state.open_tasks > 0 { agent.glimpse().open()? } else { Vec::new() };
+    let open = if state.open_tasks > 0 { agent.unchecked_snapshot().open()? } else { Vec::new() };
     let nothing_is_due = tasks::due(agent, open, &state, now)?.is_empty();
     Ok(nothing_is_due.then_some((state, resting)))
 }
@@ -197,7 +197,7 @@ fn act(
             arrivals::reduce(&mut draft, message, continuation);
             let mut records = context.commit(&locked, draft)?;
             records.inbox.head = None;
-            load::offer_first(&locked.look_again(), &mut records.inbox)?;
+            load::offer_first(&locked.current_snapshot(), &mut records.inbox)?;
             Ok(report_on(&records, decision_report))
         }
         StepAction::EmitTick(tick) => {

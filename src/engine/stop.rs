@@ -142,7 +142,7 @@ impl<'s> EndingTasks<'s> {
 
     /// Begins to end every open task of the agent that this machine may end.
     fn begin_all(&mut self) -> Result<()> {
-        let open = self.agent.look(|seen, _| seen.open::<Task>())?;
+        let open = self.agent.read(|seen, _| seen.open::<Task>())?;
         let is_shared = self.agent.store().is_remote();
         let mut ours = Vec::new();
         for task in open {

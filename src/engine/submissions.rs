@@ -59,7 +59,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     let mut unmovable = Vec::new();
     let mut count = 0;
     let mut bytes = 0;
-    let seen = locked.look_again();
+    let seen = locked.current_snapshot();
     for file in seen.dropped()? {
         if count + unmovable.len() >= most || bytes >= AT_ONCE {
             break;

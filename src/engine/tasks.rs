@@ -40,7 +40,7 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
     let Context { session, agent } = context;
     let store = context.store();
     let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
-    let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+    let task = agent.read(|seen, _| seen.open_one::<Task>(id))?;
     if task.is_none_or(|task| task.status != TaskStatus::Queued) {
         return Ok(());
     }
@@ -115,13 +115,13 @@ pub fn end(context: Context<'_>, ids: &[TaskId], grace: Duration) -> Result<()> 
 fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> {
     let Context { session, agent } = context;
     let mut looks = 0;
-    let task = agent.look(|seen, _| seen.open_one::<Task>(id))?;
+    let task = agent.read(|seen, _| seen.open_one::<Task>(id))?;
     let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
     // A supervisor on another machine notices the cancellation later, and then gives the command
     // the usual grace.
     let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
     let is_settled = wait_until(patience, || {
-        if !agent.look(|seen, _| seen.is_open::<Task>(id))? {
+        if !agent.read(|seen, _| seen.is_open::<Task>(id))? {
             return Ok(true);
         }
         if let Some(held) = agent.lease(Subject::Task(id), session.clock.now())? {

@@ -85,7 +85,7 @@ pub fn run(
     // The history is read before the commit of the claim, because a database releases the lock with
     // the commit.
     let now = session.clock.now();
-    let history = load::history(&locked.look_past_inbox(), &draft.records, &claimed.message, now);
+    let history = load::history(&locked.records_snapshot(), &draft.records, &claimed.message, now);
     let records = context.commit(&locked, draft)?;
     drop(locked);
     context.notify();
@@ -128,7 +128,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
         let spec = prepare(turn, &history?)?;
         let monitor = monitor::of_turn(turn.context, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
-            turn.lease.outlast();
+            turn.lease.allow_outage();
         }
         Ok(process::turn::run(&spec, &mut (LeaseKeeper(Some(&turn.lease)), monitor))?)
     };
@@ -310,7 +310,7 @@ fn try_to_settle(
     let now = session.clock.now();
     let locked = agent.change(now)?;
     let state = locked.state()?;
-    let seen = locked.look(&state)?;
+    let seen = locked.snapshot(&state)?;
     let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };
     let records = load::records(agent, &seen, state, at)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
@@ -355,7 +355,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
                         if named == (None, None) {
                             return Ok(());
                         }
-                        other.look(|seen, _| check_named(&seen, named, trigger))
+                        other.read(|seen, _| check_named(&seen, named, trigger))
                     }),
                 };
                 if let Err(error) = heard {

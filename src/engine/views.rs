@@ -85,7 +85,7 @@ fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
 
 /// Loads records and inbox at one revision. `past`: search for messages settled without a turn.
 fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, Arrivals)> {
-    agent.look(|seen, state| {
+    agent.read(|seen, state| {
         let seen = seen.without_passed_over(&state);
         let mut queued = seen.keys()?;
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
@@ -148,7 +148,7 @@ const LINES: usize = 200;
 /// Reads the detail view of an agent, without a lock.
 pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     let line = line(agent, None, now)?;
-    agent.look(|seen, state| {
+    agent.read(|seen, state| {
         let seen = seen.without_passed_over(&state);
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
         let current = match claimed.map(|id| seen.waiting(id)).transpose()?.flatten() {
@@ -175,7 +175,7 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
 
 /// Returns the dead letter that was parked last, if there is one.
 pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
-    let letters = agent.look(|seen, state| dead_letters(&seen, &state, 1))?;
+    let letters = agent.read(|seen, state| dead_letters(&seen, &state, 1))?;
     Ok(letters.first().map(|message| message.id))
 }
 
@@ -237,7 +237,7 @@ impl LastOutput {
 /// `now`. Takes no lock. Reads ended records only from the month of `since` on.
 pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
     let line = line(agent, None, now)?;
-    agent.look(|seen, state| {
+    agent.read(|seen, state| {
         let mut turns: Vec<ShownTurn> = seen.runs_since(since)?.into_iter().map(ShownTurn::from).collect();
         turns.extend(state.current_run.as_ref().map(|run| ShownTurn::live(run, now)));
         turns.retain(|turn| turn.ended_at >= since);

@@ -85,7 +85,7 @@ pub trait Backend: Debug {
     }
 
     /// Returns agents and their identities; all that have this former name, and possibly others.
-    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
+    fn formerly_named(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
     /// Puts a message into the inbox of the agent of this name, without a read of the agent first.
     /// Idempotent by the id of the message. `size`: bytes of its body. `default`: maximum size if
@@ -144,7 +144,7 @@ pub trait RemoteBackend: Backend {
     fn subscribe(&self) -> Box<dyn Subscription>;
 
     /// Returns this store with fresh caches and the current connections, as for a new process.
-    fn afresh(self: Rc<Self>) -> Rc<dyn RemoteBackend>;
+    fn with_new_caches(self: Rc<Self>) -> Rc<dyn RemoteBackend>;
 }
 
 /// Notifications of changes, so that a waiting process needs fewer reads. A notification may be
@@ -156,7 +156,7 @@ pub trait Subscription: Debug {
     fn listen(&mut self, agents: &[AgentName]);
 
     /// True if the store is known to send notifications.
-    fn is_sure(&self) -> bool;
+    fn sends_notifications(&self) -> bool;
 
     /// Returns a descriptor that is readable after a change, if the store has one. The caller calls
     /// `was_notified` before it waits, because a notification may have arrived before this call.
@@ -196,7 +196,7 @@ pub struct DueAgent {
     pub policy: String,
     /// Time of the oldest message or hint in the agent's inbox, according to the ids.
     pub since: Option<Time>,
-    /// Time of the agent's next step without a new message; [`at_once`] if that is due already.
+    /// Time of the agent's next step without a new message; [`due_now`] if that is due already.
     pub due: Option<Time>,
 }
 
@@ -246,7 +246,7 @@ pub trait AgentRecords: Debug {
             Some(text) => decode(&text),
             None => Err(error),
         });
-        read.map_err(|error| self.blame(error))
+        read.map_err(|error| self.explain_if_gone(error))
     }
 
     /// Returns a value that differs between revisions, at the least cost, or `None` if unknown.
@@ -294,26 +294,26 @@ pub trait AgentRecords: Debug {
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
     /// durable when this returns. Idempotent by id.
     ///
-    /// Returns `false`, and adds nothing, if the inbox is closed ([`Op::Shut`]). A reader of the
+    /// Returns `false`, and adds nothing, if the inbox is closed ([`Op::InboxClosed`]). A reader of the
     /// inbox that begins after the inbox was closed sees all arrivals.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
     /// Returns a view of one revision, for reads without a lock.
-    fn see(&self) -> Result<Rc<dyn ReadView + '_>>;
+    fn read_view(&self) -> Result<Rc<dyn ReadView + '_>>;
 
     /// Returns a view of the current records without a check for an interrupted transaction.
-    fn glimpse(&self) -> Result<Rc<dyn ReadView + '_>> {
-        self.see()
+    fn unchecked_view(&self) -> Result<Rc<dyn ReadView + '_>> {
+        self.read_view()
     }
 
     /// Replaces the error of a read by "no such agent" if the agent was removed meanwhile.
-    fn blame(&self, error: Error) -> Error {
+    fn explain_if_gone(&self, error: Error) -> Error {
         error
     }
 
     /// Writes all commits to the files of the records, durably, so that a copy of the files is
     /// complete. The caller does not hold the lock.
-    fn settle(&self, _now: Time) -> Result<()> {
+    fn flush(&self, _now: Time) -> Result<()> {
         Ok(())
     }
 
@@ -377,7 +377,7 @@ pub trait Txn: Debug {
 
     /// Writes all commits to the files of the records, durably, so that a copy of the files is
     /// complete.
-    fn settle(&self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 
@@ -407,14 +407,14 @@ pub trait RemoteTxn: Txn {
     /// same cases as [`Txn::commit`]. The fencing tokens continue to grow.
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()>;
 
-    /// Removes the agent with all of its records. `heir`: agent with copies of the triggers, which
+    /// Removes the agent with all of its records. `successor`: agent with copies of the triggers, which
     /// gets their keys.
-    fn remove(&self, heir: Option<&AgentName>) -> Result<()>;
+    fn remove(&self, successor: Option<&AgentName>) -> Result<()>;
 }
 
 /// Returns the due time of an agent that is due already: it has an open run or task, or an
 /// unfinished step.
-pub fn at_once() -> Time {
+pub fn due_now() -> Time {
     Time::from_millis(0)
 }
 
@@ -427,7 +427,7 @@ pub fn due(state: &State) -> Option<Time> {
         || state.resting.is_none();
     match &state.moved {
         Some(_) => None,
-        None if is_unfinished => Some(at_once()),
+        None if is_unfinished => Some(due_now()),
         None => state.next_due_at,
     }
 }

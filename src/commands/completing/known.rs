@@ -125,7 +125,7 @@ impl Lookup {
         }
         for name in names {
             let looked = |agent: Agent<'_>| {
-                agent.look(|seen, state| look(&Search { seen: &seen, state: &state, typed, now }))
+                agent.read(|seen, state| look(&Search { seen: &seen, state: &state, typed, now }))
             };
             // An error of one agent must not hide the ids of the others.
             found.extend(store.agent(&name).and_then(looked).unwrap_or_default());

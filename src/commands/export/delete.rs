@@ -103,7 +103,7 @@ impl UnfinishedCounts {
                 ..UnfinishedCounts::default()
             });
         }
-        let snapshot = locked.look(state)?;
+        let snapshot = locked.snapshot(state)?;
         Ok(UnfinishedCounts {
             messages: snapshot.keys()?.len(),
             hints: snapshot.hints()?.0.len() + usize::from(state.pending_wake_hint.is_some()),
@@ -273,7 +273,7 @@ fn prepare(
     let records = match &state.moved {
         // This refuses an agent with an open turn or task before unfinished records are counted.
         None => about_to_leave(session, agent, &locked, &move_request)?.records,
-        Some(_) => Context::new(session, agent).draft_of(&locked.look_past_inbox(), state.clone())?.records,
+        Some(_) => Context::new(session, agent).draft_of(&locked.records_snapshot(), state.clone())?.records,
     };
     let records = Records { state: state.clone(), ..records };
     let unfinished = UnfinishedCounts::of(agent, &locked, &records)?;

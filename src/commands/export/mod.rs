@@ -222,7 +222,7 @@ fn about_to_leave(
     refuse_at_work(agent)?;
     let state = locked.state()?;
     refuse_foreign_claim(agent, &state, session.clock.now())?;
-    let mut draft = Context::new(session, agent).draft_of(&locked.look_past_inbox(), state)?;
+    let mut draft = Context::new(session, agent).draft_of(&locked.records_snapshot(), state)?;
     moved::move_away(&mut draft, going.by, going.to.clone())?;
     Ok(draft)
 }
@@ -248,7 +248,7 @@ fn change_moved(
     rule: impl FnOnce(&mut Draft),
 ) -> Result<()> {
     let context = Context::new(session, agent);
-    let mut draft = context.draft_of(&locked.look_past_inbox(), state)?;
+    let mut draft = context.draft_of(&locked.records_snapshot(), state)?;
     rule(&mut draft);
     context.commit(locked, draft).map(drop)
 }
@@ -257,7 +257,7 @@ fn change_moved(
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let Some(found) = existing(agent.store(), &parent)? else { return Ok(()) };
-    let waits = found.look(|seen, _| seen.open::<Task>())?;
+    let waits = found.read(|seen, _| seen.open::<Task>())?;
     let Some(task) = waits.iter().find(|task| task.child() == Some(agent.name())) else { return Ok(()) };
     Err(Error::refused(
         "task_open",
@@ -382,7 +382,7 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
         return Ok(());
     }
     let locked = agent.change(session.clock.now())?;
-    let (context, seen) = (Context::new(session, agent), locked.look_past_inbox());
+    let (context, seen) = (Context::new(session, agent), locked.records_snapshot());
     let mut draft = context.draft_of(&seen, locked.any_state()?)?;
     moved::arrive(&mut draft, None);
     let_go(&mut draft, None);

@@ -97,7 +97,7 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
         Err(missing @ Error::NoRecord { .. }) => missing,
         Err(error) => return Err(error),
     };
-    let timers = store.agent(name)?.look(|snapshot, _| snapshot.open::<Timer>())?;
+    let timers = store.agent(name)?.read(|snapshot, _| snapshot.open::<Timer>())?;
     let mut delayed = timers.iter().filter_map(|timer| timer.message.as_ref()).map(|message| message.id);
     delayed.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
@@ -110,7 +110,7 @@ fn awaited(
     args: &cli::AwaitArgs,
     message: Option<MessageId>,
 ) -> Result<Option<AwaitedAgent>> {
-    let state = agent.look(|_, state| Ok(state))?;
+    let state = agent.read(|_, state| Ok(state))?;
     let mut found = AwaitedAgent {
         agent: agent.name().clone(),
         message_id: message,
@@ -309,7 +309,7 @@ pub fn print_result(
     end: Settlement,
 ) -> Result<Status> {
     let run = match end.run_id {
-        Some(run_id) => agent.look(|snapshot, _| snapshot.run(run_id))?,
+        Some(run_id) => agent.read(|snapshot, _| snapshot.run(run_id))?,
         None => None,
     };
     let attention = if session.has_raised_failure() { Status::TurnFailed } else { Status::Done };

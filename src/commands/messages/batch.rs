@@ -135,7 +135,7 @@ fn batch_message(
         make(agent.name(), submission, speaker, &sender.policy.limits, stamp)?.triggering(sender.trigger);
     let named = (message.work_item_id, message.wait_id);
     if named != (None, None) {
-        let checked = agent.look(|seen, _| check_named(&seen, named, message.trigger_kind));
+        let checked = agent.read(|seen, _| check_named(&seen, named, message.trigger_kind));
         checked.map_err(|error| {
             let is_missing = matches!(error, Error::NoRecord { .. });
             if is_missing { Error::refused(error.kind(), error.to_string()) } else { error }

@@ -95,13 +95,13 @@ pub fn take(
     let message = admit(agent.name(), submission, speaker, limits, &mut stamp)?;
     let message = message.triggering(sender.trigger);
     if message.wait_id.is_some() {
-        agent.look(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
+        agent.read(|seen, _| check_named(&seen, (None, message.wait_id), message.trigger_kind))?;
     }
     let queued = AdmittedArrival::queued(message.id);
     // Without a dedupe key no check is needed. A user other than the owner can't read earlier keys,
     // so the step that admits the message drops a duplicate.
     if later.is_none() && (message.dedupe_key.is_none() || sender.user.is_some()) {
-        agent.arrive(&message)?;
+        agent.add_message(&message)?;
         return Ok(queued);
     }
     let (context, body) = (Context::new(session, agent), message.body.clone());
@@ -112,7 +112,7 @@ pub fn take(
     let answers = admit_each_once(context, &sender.policy, vec![message], on_repeat, later)?;
     let mut answer = answers.first().copied().unwrap_or(queued);
     if answer.duplicate {
-        let earlier = agent.look(|seen, _| waiting_or_ended(&seen, answer.id))?;
+        let earlier = agent.read(|seen, _| waiting_or_ended(&seen, answer.id))?;
         answer.differs = earlier.is_some_and(|earlier| earlier.body != body);
         note_repeat(session, agent.name(), &answer, said.retry);
     }
@@ -229,11 +229,11 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
         authority::owners(&store, "--trigger")?;
     }
     let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;
-    let trigger = trigger_id.map(|id| agent.look(|seen, _| active_trigger(&seen, id))).transpose()?;
+    let trigger = trigger_id.map(|id| agent.read(|seen, _| active_trigger(&seen, id))).transpose()?;
     let scope = trigger.as_ref().map(|trigger| &trigger.scope);
     let wait_id = open_id::<Wait>(&agent, args.wait.as_deref())?;
     if wait_id.is_some() {
-        agent.look(|seen, _| check_named(&seen, (None, wait_id), None))?;
+        agent.read(|seen, _| check_named(&seen, (None, wait_id), None))?;
     }
     let hint = WakeHint {
         id: MessageId(stamp.mint()),
@@ -257,7 +257,7 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
         None => hint,
     };
     let forecast = delivery::forecast(Context::new(session, &agent), &hint);
-    agent.arrive_hint(&hint)?;
+    agent.add_hint(&hint)?;
     let mut object = json!({ "agent": agent.name(), "hint_id": hint.id });
     if let Some(forecast) = &forecast {
         delivery::add_forecast(&mut object, forecast);
@@ -307,7 +307,7 @@ fn enqueue_unseen(
         Ok(admit(&args.agent, submission, Speaker::Outside, &policy.limits, stamp)?)
     });
     let Ok(message) = made else { return Ok(None) };
-    let told = store.tell(&message, message.body.bytes() as u64, policy.limits.max_message)?;
+    let told = store.deliver(&message, message.body.bytes() as u64, policy.limits.max_message)?;
     Ok(told.map(|state| (message, state.ok().map(|state| state.status))))
 }
 

@@ -13,7 +13,7 @@ use crate::model::time::Time;
 use crate::process::jobs::{JobEnd, Work};
 use crate::report::output::Output;
 use crate::rules::priority::{Rank, rank};
-use crate::store::{DueAgents, Store, at_once};
+use crate::store::{DueAgents, Store, due_now};
 
 /// Prints the output or the error of an agent's tick. Returns the exit status.
 pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
@@ -92,8 +92,8 @@ pub fn urgencies(store: &Store, due: DueAgents) -> Urgencies {
         let policy =
             store.local().policy_from(agent.name.as_str(), &agent.policy).map(|policy| policy.scheduler);
         let policy = policy.unwrap_or_default();
-        // The time `at_once()` only marks an immediate step; the waiting time is unknown.
-        let due = agent.due.filter(|due| *due != at_once());
+        // The time `due_now()` only marks an immediate step; the waiting time is unknown.
+        let due = agent.due.filter(|due| *due != due_now());
         (agent.name, Urgency { policy, since: agent.since, due })
     });
     urgencies.collect()
@@ -127,6 +127,6 @@ fn urgency(store: &Store, name: &AgentName) -> Result<Urgency> {
     if matches!(state.status, AgentStatus::Stopped | AgentStatus::Booting) {
         return Ok(Urgency { policy: SchedulingPolicy::LEAST, since: None, due: None });
     }
-    let since = agent.glimpse().waits_since()?;
+    let since = agent.unchecked_snapshot().oldest_arrival()?;
     Ok(Urgency { policy: agent.policy()?.scheduler, since, due: state.next_due_at })
 }

@@ -61,7 +61,7 @@ fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Res
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
         // The wait for a name on stdin may have been long, so the store is reopened.
-        store = store.afresh()?;
+        store = store.with_new_caches()?;
         let mut round = Round { store: &store, args, exchange: None, has_moved: false };
         let status = round.each(session, AgentsToStep { names: vec![name], urgencies: None })?;
         let status = if !round.has_moved && status == Status::Done { Status::NothingDone } else { status };

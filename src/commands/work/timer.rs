@@ -74,7 +74,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
             let chosen = several_agents(&store, &agents)?;
             let (now, mut timers) = (session.clock.now(), Vec::new());
             let status = session.each_chosen(&chosen, |_, name| {
-                let open = store.agent(name)?.look(|seen, _| seen.open::<Timer>())?;
+                let open = store.agent(name)?.read(|seen, _| seen.open::<Timer>())?;
                 timers.extend(open.into_iter().map(|timer| (name.to_string(), timer)));
                 Ok(Status::Done)
             })?;

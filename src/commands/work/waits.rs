@@ -61,7 +61,7 @@ fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
 /// Lists waits of the given statuses: ended waits first, each group oldest first.
 fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -> Result<Status> {
     let is_wanted = |wait: &Wait| states.contains(&wait.status);
-    let waits = agent.look(|seen, _| {
+    let waits = agent.read(|seen, _| {
         let has_ended = states.iter().any(|status| *status != WaitStatus::Active);
         let mut waits = if has_ended { ended_records::<Wait>(&seen)? } else { Vec::new() };
         waits.reverse();
@@ -110,7 +110,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let open = Context::new(session, &agent).open()?;
     // The trigger may have been revoked since it was looked up.
-    new.trigger = trigger_id.map(|id| active_trigger(&open.locked.look_past_inbox(), id)).transpose()?;
+    new.trigger = trigger_id.map(|id| active_trigger(&open.locked.records_snapshot(), id)).transpose()?;
     let Set { wait, replaces } = open.change(|draft| wait::set(draft, new))?.made;
     if !wait.is_active() {
         session.out.note(&format!("{} is over already: its task had ended", wait.id));

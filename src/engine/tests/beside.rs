@@ -61,8 +61,9 @@ fn the_error_for_a_damaged_record_names_the_record() {
     let revision = revision(&*records);
     hold.commit(revision, &[Op::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
     drop(hold);
-    let all = play.agent.glimpse().open::<WorkItem>().expect_err("torn");
-    let one = play.agent.glimpse().open_one::<WorkItem>(id.parse().expect("an id")).expect_err("torn");
+    let all = play.agent.unchecked_snapshot().open::<WorkItem>().expect_err("torn");
+    let one =
+        play.agent.unchecked_snapshot().open_one::<WorkItem>(id.parse().expect("an id")).expect_err("torn");
     for error in [all, one] {
         assert_eq!(error.exit_status(), Status::Damaged);
         let said = error.to_string();
@@ -91,7 +92,7 @@ fn steps_skip_and_count_an_unreadable_message() {
     assert!(lines.len() < 10, "{lines:#?}");
     assert!(lines.iter().any(|line| line.contains("done")), "{lines:#?}");
     let state = play.agent.peek().expect("read");
-    let seen = play.agent.glimpse();
+    let seen = play.agent.unchecked_snapshot();
     assert_eq!(seen.count_rejected(&state).expect("counted"), 1);
     assert_eq!(seen.keys().expect("listed").len(), 1);
     assert!(seen.without_passed_over(&state).keys().expect("listed").is_empty());

@@ -119,7 +119,7 @@ impl<'s> Play<'s> {
 
     pub fn arrives(&mut self, text: &str) -> Result<()> {
         let message = self.message(text, None)?;
-        self.agent.arrive(&message)
+        self.agent.add_message(&message)
     }
 
     pub fn hint(&self) -> Result<WakeHint> {
@@ -175,7 +175,7 @@ impl<'s> Play<'s> {
 
     /// Adds a summary of the records, without ids and times, to the results that are compared.
     fn count(&mut self) -> Result<()> {
-        let line = self.agent.look(|seen, state| {
+        let line = self.agent.read(|seen, state| {
             let (mut ends, mut kinds) = (Vec::new(), Vec::new());
             seen.ended(|message: Message| {
                 ends.extend(message.settlement.map(|end| format!("{} {:?}", end.status, end.reason)));
@@ -217,7 +217,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     play.arrives("plan")?;
     play.steps()?;
     play.count()?;
-    let plan = play.agent.look(|seen, state| state.focus.map_or(Ok(None), |id| seen.plan(id)))?;
+    let plan = play.agent.read(|seen, state| state.focus.map_or(Ok(None), |id| seen.plan(id)))?;
     play.said.push(format!("plan {plan:?}"));
     // The message `left` answers the question of the turn: "which way?".
     play.arrives("left")?;
@@ -235,7 +235,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
     play.count()?;
     dead_letter_comes_back(&mut play)?;
     batch_and_copies(&mut play)?;
-    play.agent.arrive_hint(&play.hint()?)?;
+    play.agent.add_hint(&play.hint()?)?;
     play.steps()?;
     a_task(&mut play)?;
     a_signed_trigger(&mut play)?;
@@ -250,7 +250,7 @@ fn play(store: &Store) -> Result<Vec<String>> {
 
 /// Requeues a dead letter. Readers must then ignore the older line about it in the archive.
 fn dead_letter_comes_back(play: &mut Play<'_>) -> Result<()> {
-    let dead = play.agent.look(|seen, _| {
+    let dead = play.agent.read(|seen, _| {
         let mut dead = None;
         seen.ended(|message: Message| {
             let is_dead = message.settlement.as_ref().is_some_and(|end| end.dead_letter);
@@ -279,7 +279,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     let copy = play.message("once more", Some("key"))?;
     let locked = play.agent.change(play.now)?;
     let (state, policy) = (locked.state()?, play.agent.policy()?);
-    let known = first_of_its_key(&locked.look_past_inbox(), &copy, &state, &policy, play.now)?;
+    let known = first_of_its_key(&locked.records_snapshot(), &copy, &state, &policy, play.now)?;
     drop(locked);
     assert_eq!(known, Some(once.id));
     let others = [play.message("one", None)?, play.message("two", None)?];
@@ -290,7 +290,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     batch.admit(all.iter().map(Message::key), play.now)?;
     play.steps()?;
     // The file of a message that has ended arrives again, and must not run again.
-    play.agent.arrive(&all[0])?;
+    play.agent.add_message(&all[0])?;
     play.steps()?;
     play.count()
 }
@@ -322,7 +322,7 @@ fn a_task(play: &mut Play<'_>) -> Result<()> {
     let records = load::load_unlocked(&play.agent, play.now)?;
     assert_eq!(records.inbox.head.expect("its result").kind, MessageKind::TaskResult);
     play.steps()?;
-    let ended = play.agent.look(|seen, _| Ok((seen.ended_one::<Task>(id)?, seen.is_open::<Task>(id)?)))?;
+    let ended = play.agent.read(|seen, _| Ok((seen.ended_one::<Task>(id)?, seen.is_open::<Task>(id)?)))?;
     play.said.push(format!("task {:?} open {}", ended.0.map(|task| task.status), ended.1));
     Ok(())
 }

@@ -84,7 +84,7 @@ impl Play<'_> {
             Act::Say(text) => said(self.arrives(text)),
             Act::SayOnce(key) => {
                 let message = self.message("once", Some(key))?;
-                said(self.agent.arrive(&message))
+                said(self.agent.add_message(&message))
             }
             Act::Together(count) => {
                 let all = (0..*count).map(|_| self.message("x", None)).collect::<Result<Vec<_>>>()?;
@@ -95,7 +95,7 @@ impl Play<'_> {
             }
             Act::Wake => {
                 self.passes(Span::from_secs(1));
-                said(self.agent.arrive_hint(&self.hint()?))
+                said(self.agent.add_hint(&self.hint()?))
             }
             Act::Step => self.one_step()?.0,
             Act::Pass(seconds) => {
@@ -120,7 +120,7 @@ impl Play<'_> {
                 self.on_open(*at, |draft, open: &Timer| timer::cancel(draft, open.id).map(drop))?
             }
             Act::Requeue => {
-                let dead = self.agent.look(|seen, _| {
+                let dead = self.agent.read(|seen, _| {
                     let is_dead =
                         |message: &Message| message.settlement.as_ref().is_some_and(|end| end.dead_letter);
                     Ok(seen.recent(self.now, 1, is_dead)?.pop())
@@ -137,7 +137,7 @@ impl Play<'_> {
         at: usize,
         change: impl FnOnce(&mut Draft, &T) -> Result<(), Refusal>,
     ) -> Result<String> {
-        let mut open: Vec<T> = self.agent.look(|seen, _| seen.open())?;
+        let mut open: Vec<T> = self.agent.read(|seen, _| seen.open())?;
         if at >= open.len() {
             return Ok(String::new());
         }
@@ -147,7 +147,7 @@ impl Play<'_> {
 
     /// Returns all records, and the answers of the store to other queries, as one JSON object.
     fn records(&self) -> Result<Value> {
-        self.agent.look(|seen, state| {
+        self.agent.read(|seen, state| {
             let mut events = Vec::new();
             seen.events(None, |event| {
                 events.push(json!(event));
@@ -166,7 +166,7 @@ impl Play<'_> {
                 "first": seen.first(2)?.iter().map(|waiting| waiting.key.to_string()).collect::<Vec<_>>(),
                 "last_interject": seen.last_interject()?,
                 "has_background": seen.has_background()?,
-                "waits_since": seen.waits_since()?,
+                "waits_since": seen.oldest_arrival()?,
                 "works": open::<WorkItem>(&seen)?,
                 "waits": open::<Wait>(&seen)?,
                 "timers": open::<Timer>(&seen)?,

@@ -47,7 +47,7 @@ pub enum Op {
     /// Sets `agent.toml`. Only for a new agent.
     Policy(Settings),
     /// Replaces `state.json`. `due`: time of the agent's next step without a new message, if any;
-    /// [`at_once`] if that is due already. `is_at_rest`: no step follows at once.
+    /// [`due_now`] if that is due already. `is_at_rest`: no step follows at once.
     State {
         revision: u64,
         due: Option<Time>,
@@ -71,13 +71,13 @@ pub enum Op {
         text: String,
     },
     /// Closes the inbox to arrivals, except from lock holders (`true`), or opens it (`false`).
-    Shut(bool),
+    InboxClosed(bool),
     /// Puts a message or a hint into the inbox, replacing an entry with this id.
     Arrived(Arrival),
     /// Removes a message from the inbox.
-    Taken(InboxKey),
+    MessageTaken(InboxKey),
     /// Removes a hint from the inbox.
-    Heard(MessageId),
+    HintTaken(MessageId),
     /// Adds a part of a checkpoint, numbered from 0, of at most [`PART`] bytes. An empty checkpoint
     /// has one empty part.
     Saved {

@@ -94,7 +94,7 @@ pub trait ReadView: Debug {
     }
 
     /// Returns the creation time of the oldest message or hint in the inbox, according to the ids.
-    fn waits_since(&self) -> Result<Option<Time>> {
+    fn oldest_arrival(&self) -> Result<Option<Time>> {
         let ids = self.messages(usize::MAX)?.into_iter().map(|key| key.id).chain(self.hints()?);
         Ok(ids.filter_map(|id| id.minted_at()).min())
     }
@@ -113,7 +113,7 @@ pub trait ReadView: Debug {
     fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()>;
 
     /// Maximum number of ids in one call of [`ReadView::ended`].
-    fn most_ids(&self) -> usize {
+    fn max_ids(&self) -> usize {
         256
     }
 

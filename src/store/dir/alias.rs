@@ -12,9 +12,9 @@ use super::{DirAgent, files, layout};
 /// Moves files that an export leaves out to the successor: signature keys, files of people, links
 /// in directories of turns, and late inbox files of programs. Late messages and hints stay, because
 /// the commands that sent them get an error. Can be repeated after a kill at any point.
-pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
-    hand_on_files(from.dir.cap(), heir.dir.cap())?;
-    let (inbox, other) = (from.dir.join(layout::INBOX), heir.dir.join(layout::INBOX));
+pub fn transfer(from: &DirAgent<'_>, successor: &DirAgent<'_>) -> Result<()> {
+    transfer_files(from.dir.cap(), successor.dir.cap())?;
+    let (inbox, other) = (from.dir.join(layout::INBOX), successor.dir.join(layout::INBOX));
     for path in from.late()? {
         if let Some(name) = path.file_name().filter(|name| !name.to_str().is_some_and(layout::is_arrival)) {
             inbox.join(&path).rename_if_free(&files::free_place(&other, name)?)?;
@@ -25,7 +25,7 @@ pub fn hand_on(from: &DirAgent<'_>, heir: &DirAgent<'_>) -> Result<()> {
 
 /// Moves files of turns, tasks, hooks and people from one agent's directory to another, unless the
 /// other has a file of that name.
-pub fn hand_on_files(from: &CapPath, to: &CapPath) -> Result<()> {
+pub fn transfer_files(from: &CapPath, to: &CapPath) -> Result<()> {
     walk(from, Path::new(""), &mut |path, entry| match place(path) {
         FileKind::Local => Ok(false),
         FileKind::Records { .. } => Ok(true),

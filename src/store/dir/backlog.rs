@@ -73,7 +73,7 @@ impl Filing<'_> {
             scan = scan.anew(self.view)?;
         }
         for bucket in scan.segments.iter().filter(|segment| segment.is_dirty()) {
-            possible(self.look_through(&bucket.path))?;
+            possible(self.sort_former_dir(&bucket.path))?;
         }
         scan = scan.anew(self.view)?;
         if let Some(bucket) = in_front(&scan) {
@@ -85,7 +85,7 @@ impl Filing<'_> {
 
     /// Makes the former inbox a directory of the new inbox, if a killed step has not done that.
     pub fn finish(&self) -> Result<()> {
-        self.look_through(layout::FORMER)
+        self.sort_former_dir(layout::FORMER)
     }
 
     fn inbox(&self) -> CapPath {
@@ -127,7 +127,7 @@ impl Filing<'_> {
 
     /// Scans a bucket or the former inbox, moves entries that are no messages back to the inbox,
     /// and names the directory after its first message. Removes a directory without messages.
-    fn look_through(&self, path: &str) -> Result<()> {
+    fn sort_former_dir(&self, path: &str) -> Result<()> {
         let bucket = self.view.agent.join(path);
         let mut rounds = 0;
         let keys = loop {
@@ -204,7 +204,7 @@ impl Filing<'_> {
         }
         keys.sort_unstable();
         self.move_to_segments(path, &keys, LISTED)?;
-        self.look_through(path)
+        self.sort_former_dir(path)
     }
 
     /// Moves messages into new directories (segments) of `size` messages each.

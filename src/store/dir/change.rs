@@ -165,7 +165,7 @@ impl<'a> DirTxn<'a> {
     fn finish(&self, found: UnfinishedJournal) -> Result<JournalPlace> {
         let dir = &self.agent.dir;
         if let Some(why) = self.why_not(&found)? {
-            self.set_journal_aside(why)?;
+            self.quarantine_journal(why)?;
             return Ok(JournalPlace::Nothing);
         }
         if found.is_torn {
@@ -196,12 +196,12 @@ impl<'a> DirTxn<'a> {
             return Ok(Some(TRACKED));
         }
         let state = self.agent.state_file()?;
-        let goes_on = found.goes_on_from(&self.agent.dir.join(layout::STATE), state.as_ref())?;
-        Ok((!goes_on).then_some("the records were put back to others since"))
+        let may_append = found.continues_state(&self.agent.dir.join(layout::STATE), state.as_ref())?;
+        Ok((!may_append).then_some("the records were put back to others since"))
     }
 
     /// Quarantines a journal that must not be applied, and prints the reason for the user.
-    fn set_journal_aside(&self, why: &str) -> Result<()> {
+    fn quarantine_journal(&self, why: &str) -> Result<()> {
         let place = self.agent.quarantine(&self.agent.dir.join(layout::JOURNAL))?;
         (self.agent.store.opener.tell)(&format!(
             "{}: the journal of an interrupted command is not applied, because {why}; it is now {}",
@@ -269,7 +269,7 @@ impl<'a> DirTxn<'a> {
         let mut journal = self.open_journal()?;
         entry.number = journal.next_number();
         let mut line = Encoded::of(dir, entry)?;
-        if !journal.goes_on(entry, &line) {
+        if !journal.may_append(entry, &line) {
             self.empty(&mut journal)?;
             entry.number = journal.next_number();
             line = Encoded::of(dir, entry)?;
@@ -293,9 +293,9 @@ impl<'a> DirTxn<'a> {
         let mut inbox = self.inbox.borrow_mut();
         let Some(scan) = inbox.as_mut().map(Rc::make_mut) else { return };
         for op in ops {
-            if let Op::Taken(key) = op {
+            if let Op::MessageTaken(key) = op {
                 scan.direct.retain(|other| other != key);
-            } else if let Op::Heard(id) = op {
+            } else if let Op::HintTaken(id) = op {
                 scan.hints.retain(|other| other != id);
             } else if let Op::Arrived(Arrival::Message { key, .. }) = op
                 && let Err(at) = scan.direct.binary_search(key)
@@ -342,8 +342,8 @@ impl<'a> DirTxn<'a> {
                 Op::Key { key, admitted_at, text } => {
                     writes.push(write(dedupe::path(key, *admitted_at), text));
                 }
-                Op::Taken(key) => deletes.push(self.place(*key)?),
-                Op::Heard(id) => deletes.push(layout::hint(*id)),
+                Op::MessageTaken(key) => deletes.push(self.place(*key)?),
+                Op::HintTaken(id) => deletes.push(layout::hint(*id)),
                 Op::Closed { plane, id } => {
                     deletes.push(layout::open(*plane, id));
                     deletes.extend((*plane == Plane::Work).then(|| layout::plan(id)));
@@ -354,7 +354,7 @@ impl<'a> DirTxn<'a> {
                 // No entry is written, because these values are in other files or derived.
                 Op::Identity(_)
                 | Op::Policy(_)
-                | Op::Shut(_)
+                | Op::InboxClosed(_)
                 | Op::Saved { .. }
                 | Op::LocalDir(_)
                 | Op::File(_)
@@ -428,7 +428,7 @@ impl Txn for DirTxn<'_> {
         Ok(())
     }
 
-    fn settle(&self) -> Result<()> {
+    fn flush(&self) -> Result<()> {
         self.empty_journal()
     }
 

@@ -22,7 +22,7 @@ impl DirStore {
         }
         let dir = AgentDir::new(&self.root, name);
         let is_of_agent = error.path().is_some_and(|path| path.starts_with(dir.path()));
-        if is_of_agent { DirAgent::new(self, name.clone(), dir).blame(error) } else { error }
+        if is_of_agent { DirAgent::new(self, name.clone(), dir).explain_if_gone(error) } else { error }
     }
 }
 
@@ -35,7 +35,7 @@ impl DirAgent<'_> {
 
     /// Replaces any error of a command by "no such agent" if the agent has been removed meanwhile.
     pub(super) fn unless_gone<T>(&self, done: Result<T>) -> Result<T> {
-        done.map_err(|error| self.blame(error))
+        done.map_err(|error| self.explain_if_gone(error))
     }
 
     pub(super) fn gone(&self) -> Error {
@@ -44,7 +44,7 @@ impl DirAgent<'_> {
 }
 
 /// True if only local files of an agent remain: git removes only the files that it tracks.
-pub fn is_husk(dir: &CapPath) -> Result<bool> {
+pub fn is_deleted_remnant(dir: &CapPath) -> Result<bool> {
     let mut has_only_own = true;
     travel::walk(dir, Path::new(""), &mut |path, entry| {
         has_only_own &= match travel::place(path) {
@@ -63,18 +63,18 @@ pub fn is_husk(dir: &CapPath) -> Result<bool> {
 
 impl DirTxn<'_> {
     /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
-    /// that waits for the lock then finds no agent. `heir`: the agent under its new name, which
+    /// that waits for the lock then finds no agent. `successor`: the agent under its new name, which
     /// gets the files that an export leaves out. Returns the names of the inbox files that came
     /// after the export and are deleted with the agent.
-    pub(in crate::store) fn delete(&self, heir: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
-        if let Some(heir) = heir {
-            alias::hand_on(self.agent, heir)?;
-            self.agent.store.disk.sync_file_system(heir.dir.cap())?;
+    pub(in crate::store) fn delete(&self, successor: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
+        if let Some(successor) = successor {
+            alias::transfer(self.agent, successor)?;
+            self.agent.store.disk.sync_file_system(successor.dir.cap())?;
         }
-        let (gone, _held) = self.step_aside()?;
-        if let Some(heir) = heir {
+        let (gone, _held) = self.move_away()?;
+        if let Some(successor) = successor {
             // Another program may have added files since the first call, and they must not be lost.
-            alias::hand_on(&gone, heir)?;
+            alias::transfer(&gone, successor)?;
         }
         let late = gone.late()?;
         remove(&gone);
@@ -85,7 +85,7 @@ impl DirTxn<'_> {
     /// path relative to the agent's directory, may be removed. Returns false, and keeps the agent,
     /// if another file has arrived.
     pub(super) fn delete_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
-        let (gone, _held) = self.step_aside()?;
+        let (gone, _held) = self.move_away()?;
         let mut has_more = false;
         let inbox = Path::new(layout::INBOX);
         moved::each_file(&gone.dir.join(inbox), &mut |path| has_more |= !is_known(&inbox.join(path)))?;
@@ -99,7 +99,7 @@ impl DirTxn<'_> {
 
     /// Renames the agent's directory to a hidden name. The returned lock file keeps commands from
     /// removing the directory as stale.
-    fn step_aside(&self) -> Result<(DirAgent<'_>, File)> {
+    fn move_away(&self) -> Result<(DirAgent<'_>, File)> {
         let DirAgent { store, name, dir } = self.agent;
         let own = dir.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
         if !lock::try_hold(&own, dir.path())? {

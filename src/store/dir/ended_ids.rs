@@ -35,7 +35,7 @@ pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool>
     // have a time in the future; the search then starts in this month.
     let first = id.minted_at().map_or(now, |born| born.min(now)).month();
     for source in evidence::files_of_ends(view, &first)? {
-        if says_ended(view, &source, id)? {
+        if index_contains(view, &source, id)? {
             return Ok(true);
         }
     }
@@ -43,7 +43,7 @@ pub fn may_have_ended(view: &View<'_>, id: MessageId, now: Time) -> Result<bool>
 }
 
 /// True if a message has ended according to `source`, a file of the archive or the ledger.
-fn says_ended(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
+fn index_contains(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> {
     let cap = view.agent.join(source);
     let Some((lines, length)) = cap.open_file()? else { return Ok(false) };
     if length > files::MAX_LINES {

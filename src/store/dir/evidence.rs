@@ -37,7 +37,7 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
     let first_month = since.map(Time::month).unwrap_or_default();
     for month in months::ledger(view)?.iter().filter(|month| month.name >= first_month) {
         let (cap, bytes) = (view.agent.join(&month.path), view.lines(&month.path)?);
-        if !tell(in_order(lines::once(&bytes).collect()), &cap, each)? {
+        if !pass_lines(in_order(lines::once(&bytes).collect()), &cap, each)? {
             break;
         }
     }
@@ -49,17 +49,17 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
 pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     for month in months::ledger(view)?.iter().rev() {
         let cap = view.agent.join(&month.path);
-        let mut tell_newest = |lines: Vec<(usize, &[u8])>| tell(lines.into_iter().rev(), &cap, each);
+        let mut pass_newest = |lines: Vec<(usize, &[u8])>| pass_lines(lines.into_iter().rev(), &cap, each);
         let (end, is_whole) = months::tail(view, &month.path)?;
         let last: Vec<(usize, &[u8])> = lines::records(&end).collect();
-        let goes_on = if is_whole {
-            tell_newest(in_order(last))?
+        let may_append = if is_whole {
+            pass_newest(in_order(last))?
         } else {
             // The read of all lines below meets an error again, and reports its line number.
-            let is_enough = is_in_order(&last) && matches!(tell_newest(last), Ok(false));
-            !is_enough && tell_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
+            let is_enough = is_in_order(&last) && matches!(pass_newest(last), Ok(false));
+            !is_enough && pass_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };
-        if !goes_on {
+        if !may_append {
             break;
         }
     }
@@ -109,14 +109,14 @@ pub fn ended(
         months.retain(|month| month.name >= first);
     }
     for month in months {
-        let goes_on = months::newest_first(view, &month, |cap, number, line| {
+        let may_append = months::newest_first(view, &month, |cap, number, line| {
             let is_wanted = |wanted: &HashSet<&str>| id_text(line).is_some_and(|id| wanted.contains(id));
             if !wanted.as_ref().is_none_or(is_wanted) {
                 return Ok(true);
             }
-            tell([(number, line)], cap, each)
+            pass_lines([(number, line)], cap, each)
         })?;
-        if !goes_on {
+        if !may_append {
             break;
         }
     }
@@ -132,7 +132,7 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
         let cap = view.agent.join(&path);
         let (tail, _) = months::tail(view, &path)?;
         // The number of a line in the whole file is unknown.
-        if !tell(lines::records(&tail).rev().map(|(_, line)| (0, line)), &cap, each)? {
+        if !pass_lines(lines::records(&tail).rev().map(|(_, line)| (0, line)), &cap, each)? {
             break;
         }
     }
@@ -140,7 +140,7 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
 }
 
 /// Calls `each` with numbered lines of a file until it returns `false`. Returns its last result.
-fn tell<'l>(
+fn pass_lines<'l>(
     lines: impl IntoIterator<Item = (usize, &'l [u8])>,
     cap: &CapPath,
     each: &mut EachLine<'_>,
@@ -178,7 +178,7 @@ pub fn last_versions<'i, T: Record, V, Id: Eq + Hash + Display + 'i>(
     of: impl Fn(T) -> (Id, V),
 ) -> Result<HashMap<Id, V>> {
     let (mut found, ids) = (HashMap::new(), ids.into_iter().map(Id::to_string).collect::<Vec<_>>());
-    for some in ids.chunks(view.most_ids()) {
+    for some in ids.chunks(view.max_ids()) {
         each_ended(view, place, Some(some), |record: T| {
             let (id, part) = of(record);
             found.entry(id).or_insert(part);

@@ -256,7 +256,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
     if scan.segments.iter().any(|segment| segment.bucket_changed_at.is_some()) {
         list_former(view, &mut scan)?;
     }
-    look_at_dirs(view, &mut scan)?;
+    check_dirs(view, &mut scan)?;
     scan.direct.sort_unstable();
     scan.direct.dedup();
     scan.segments.sort_unstable();
@@ -304,7 +304,7 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
 /// Reads the modification time of each large message directory (bucket): a changed one may contain
 /// any message. Treats a directory that another user has made as a submission, whatever its name,
 /// so that a step rejects the directory.
-fn look_at_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
+fn check_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
     }

@@ -266,7 +266,7 @@ impl Journal {
     }
 
     /// True if the entry can be added: it fits, and replaces the last line's `state.json`, if any.
-    pub fn goes_on(&self, entry: &JournalEntry, line: &Encoded) -> bool {
+    pub fn may_append(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
     }
@@ -476,7 +476,7 @@ impl UnfinishedJournal {
     /// than the last line, or torn, because the power failed. The lines then continue the records
     /// if `state.json` is torn, equals what the last line writes or any line replaces, or changed
     /// no later than the journal. A restored `state.json` changed later.
-    pub fn goes_on_from(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
+    pub fn continues_state(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
         #[derive(Deserialize)]
         struct Revision {
             revision: u64,

@@ -94,7 +94,7 @@ impl DirAgent<'_> {
     /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_local_dir()?;
-        alias::hand_on_files(other.dir.cap(), self.dir.cap())?;
+        alias::transfer_files(other.dir.cap(), self.dir.cap())?;
         self.store.disk.sync_file_system(self.dir.cap())
     }
 

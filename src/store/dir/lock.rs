@@ -68,7 +68,7 @@ fn open(cap: &CapPath) -> Result<File> {
 /// checks the lock ([`is_held`]) shares it for a moment; this function waits for that.
 pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
     let mut file = open(path)?;
-    for _ in 0..TRIES_BESIDE_LOOKS {
+    for _ in 0..PROBE_TRIES {
         if attempt(&file, Sharing::Exclusive, path)? {
             if !is_still_named(&file, path)? {
                 file = open(path)?;
@@ -92,7 +92,7 @@ pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<Loc
 /// Maximum number of tries for a lock. Another process that checks the lock may be stopped while it
 /// holds the lock. Tries are counted rather than time, because on a busy machine the checking
 /// processes are as slow as this one.
-const TRIES_BESIDE_LOOKS: u32 = 1000;
+const PROBE_TRIES: u32 = 1000;
 
 impl LockGuard {
     fn of(file: File, path: &CapPath) -> LockGuard {
@@ -142,7 +142,7 @@ pub fn hold(file: &File, cap: &CapPath) -> Result<()> {
 
 /// Tries to lock a file or directory that other processes lock for a moment only.
 fn attempt_often(file: &File, path: &Path) -> Result<bool> {
-    for _ in 0..TRIES_BESIDE_LOOKS {
+    for _ in 0..PROBE_TRIES {
         if attempt(file, Sharing::Exclusive, path)? {
             return Ok(true);
         }
@@ -251,19 +251,19 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 /// is not signed yet: its file still names the process that had the lock before.
 pub fn occupy(path: &CapPath, sharing: Sharing) -> Result<Option<LockGuard>> {
     let file = open(path)?;
-    let _turn = turn_to_look(path)?;
+    let _turn = lock_probe(path)?;
     Ok(attempt(&file, sharing, path)?.then(|| LockGuard::of(file, path)))
 }
 
 /// True if `occupy` would get the lock. Neither creates the file nor keeps the lock.
 pub fn is_vacant(path: &CapPath, sharing: Sharing) -> Result<bool> {
-    let _turn = turn_to_look(path)?;
+    let _turn = lock_probe(path)?;
     would_get(path, sharing)
 }
 
 /// Takes the directory lock that serializes checks. A check of an exclusive lock takes that lock
 /// for a moment, so two concurrent checks would mistake each other for the holder.
-fn turn_to_look(path: &CapPath) -> Result<Option<File>> {
+fn lock_probe(path: &CapPath) -> Result<Option<File>> {
     let dir = path.parent();
     let Some(turn) = dir.open_dir()? else { return Ok(None) };
     attempt_often(&turn, &dir)?;

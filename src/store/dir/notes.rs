@@ -59,7 +59,7 @@ impl DirAgent<'_> {
 
     /// Writes content into `quarantine/`, under a name made from the old path. Content that is
     /// there already is not written twice. Returns the path of the quarantined file, for display.
-    pub fn put_aside(&self, old: &str, bytes: &[u8]) -> Result<String> {
+    pub fn quarantine_text(&self, old: &str, bytes: &[u8]) -> Result<String> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;
         let name = OsString::from(old.replace('/', "__"));

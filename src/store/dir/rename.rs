@@ -97,13 +97,13 @@ impl<'n> Lines<'n> {
 
     /// Adds bytes, and calls `put` with each line that is complete now, with the agent's new name.
     pub fn take(&mut self, bytes: &[u8], put: &mut impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.begun.extend_from_slice(piece);
+        for chunk in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.begun.extend_from_slice(chunk);
             if self.begun.len() as u64 > MAX_RECORD {
                 return Err(Error::refused("too_large", format!("a line has more than {MAX_RECORD} bytes"))
                     .with_hint("import the agent under its own name"));
             }
-            if piece.ends_with(b"\n") {
+            if chunk.ends_with(b"\n") {
                 put(&self.names.line(&self.begun))?;
                 self.begun.clear();
             }
@@ -144,8 +144,8 @@ mod tests {
             out.extend_from_slice(bytes);
             Ok(())
         };
-        for piece in [&b"{\"schema\":\"dormouse/event/1\",\"ag"[..], b"ent\":\"ada\"}\n{\"x", b"\":1}"] {
-            lines.take(piece, &mut put).unwrap();
+        for chunk in [&b"{\"schema\":\"dormouse/event/1\",\"ag"[..], b"ent\":\"ada\"}\n{\"x", b"\":1}"] {
+            lines.take(chunk, &mut put).unwrap();
         }
         lines.end(&mut put).unwrap();
         assert_eq!(out, b"{\"schema\":\"dormouse/event/1\",\"agent\":\"eve\"}\n{\"x\":1}");

@@ -137,24 +137,24 @@ impl AgentRecords for DirAgent<'_> {
         Ok(true)
     }
 
-    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
+    fn read_view(&self) -> Result<Rc<dyn ReadView + '_>> {
         let state = self.state_file()?;
         let view = View::over(&self.dir, self.pending(state.as_ref())?);
         Ok(Rc::new(DirReadView::of(self, view, Some(state))))
     }
 
-    fn glimpse(&self) -> Result<Rc<dyn ReadView + '_>> {
+    fn unchecked_view(&self) -> Result<Rc<dyn ReadView + '_>> {
         Ok(Rc::new(DirReadView::of(self, View::settled(&self.dir), None)))
     }
 
-    fn blame(&self, error: Error) -> Error {
+    fn explain_if_gone(&self, error: Error) -> Error {
         match self.dir.cap().number() {
             Ok(None) => self.gone(),
             Ok(Some(_)) | Err(_) => error,
         }
     }
 
-    fn settle(&self, now: Time) -> Result<()> {
+    fn flush(&self, now: Time) -> Result<()> {
         match Journal::look(&self.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
             FoundJournal::Applied(_) | FoundJournal::Open(_) => self.change(now)?.empty_journal(),
@@ -358,7 +358,7 @@ impl ReadView for DirReadView<'_> {
         Ok(self.scan()?.has_rejected)
     }
 
-    fn waits_since(&self) -> Result<Option<Time>> {
+    fn oldest_arrival(&self) -> Result<Option<Time>> {
         let scan = self.scan()?;
         let first = scan.direct.iter().chain(scan.segments.iter().map(|segment| &segment.from));
         let arrived = first.map(|key| key.id).chain(scan.hints.iter().copied());
@@ -385,7 +385,7 @@ impl ReadView for DirReadView<'_> {
         evidence::ended(&self.view, kinds, ids, each)
     }
 
-    fn most_ids(&self) -> usize {
+    fn max_ids(&self) -> usize {
         usize::MAX
     }
 

@@ -146,7 +146,7 @@ impl Backend for DirStore {
     }
 
     /// Returns all readable identities, because only an identity has its agent's former names.
-    fn had_name(&self, _former: &AgentName) -> Result<Vec<(AgentName, String)>> {
+    fn formerly_named(&self, _former: &AgentName) -> Result<Vec<(AgentName, String)>> {
         let read = |name: AgentName| Some((self.find(&name).ok()??.identity().ok()?, name));
         Ok(self.agents("")?.into_iter().filter_map(read).map(|(identity, name)| (name, identity)).collect())
     }

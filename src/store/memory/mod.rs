@@ -120,7 +120,7 @@ impl Backend for Memory {
             .map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn AgentRecords>))
     }
 
-    fn had_name(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
+    fn formerly_named(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
         let agents = self.0.borrow();
         let all = agents.iter();
         Ok(all.map(|(name, known)| (name.clone(), known.texts.borrow().identity.clone())).collect())
@@ -188,7 +188,7 @@ impl RemoteBackend for Memory {
         Box::new(MemorySubscription { of: self.0.borrow().clone(), commits: Vec::new() })
     }
 
-    fn afresh(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
+    fn with_new_caches(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
         self
     }
 }
@@ -235,7 +235,7 @@ impl AgentRecords for Of {
         Ok(true)
     }
 
-    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
+    fn read_view(&self) -> Result<Rc<dyn ReadView + '_>> {
         Ok(self.now())
     }
 
@@ -337,7 +337,7 @@ impl Subscription for MemorySubscription {
         }
     }
 
-    fn is_sure(&self) -> bool {
+    fn sends_notifications(&self) -> bool {
         !self.commits.is_empty()
     }
 
@@ -406,11 +406,11 @@ impl RemoteTxn for MemoryTxn {
         Ok(())
     }
 
-    fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
+    fn remove(&self, successor: Option<&AgentName>) -> Result<()> {
         self.0.refuse_fenced()?;
-        if let Some(heir) = heir.and_then(|heir| self.1.borrow().get(heir).cloned()) {
+        if let Some(successor) = successor.and_then(|successor| self.1.borrow().get(successor).cloned()) {
             let keys = self.0.texts.borrow().trigger_keys.clone();
-            heir.edit(|texts| texts.trigger_keys.extend(keys));
+            successor.edit(|texts| texts.trigger_keys.extend(keys));
         }
         self.1.borrow_mut().retain(|_, known| !Rc::ptr_eq(known, &self.0));
         Ok(())

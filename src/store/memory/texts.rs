@@ -98,8 +98,8 @@ impl Texts {
                 self.inbox.insert(key, text);
             }
             Op::Arrived(Arrival::Hint { id, text }) => drop(self.hints.insert(id, text)),
-            Op::Taken(key) => drop(self.inbox.remove(&key)),
-            Op::Heard(id) => drop(self.hints.remove(&id)),
+            Op::MessageTaken(key) => drop(self.inbox.remove(&key)),
+            Op::HintTaken(id) => drop(self.hints.remove(&id)),
             Op::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
             Op::TriggerKey { trigger, digest, key } => {
                 self.trigger_keys.insert(trigger, (digest, key));
@@ -131,7 +131,7 @@ impl Texts {
             Op::LocalDir(name) => self.local_dir = Some(name),
             Op::Unsaved(checkpoint) => drop(self.saved.remove(&checkpoint.run_id)),
             Op::File(file) => self.files.push(file),
-            Op::Shut(is_shut) => self.is_shut = is_shut,
+            Op::InboxClosed(is_shut) => self.is_shut = is_shut,
         }
     }
 }

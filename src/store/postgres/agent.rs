@@ -174,7 +174,7 @@ impl AgentRecords for PgAgent {
         Ok(!row.is(1))
     }
 
-    fn see(&self) -> Result<Rc<dyn ReadView + '_>> {
+    fn read_view(&self) -> Result<Rc<dyn ReadView + '_>> {
         self.glance.take();
         let one = self.one()?;
         let rows = one.ask(statements::load(one.id, false))?;

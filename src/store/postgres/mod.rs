@@ -151,7 +151,7 @@ impl Backend for Postgres {
         }
     }
 
-    fn had_name(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
+    fn formerly_named(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>> {
         let pool = &self.shared.pool;
         let asked = Statement::new(
             "SELECT name, identity FROM @.agent WHERE strpos(identity::text, '\"former_names\"') > 0 \
@@ -217,8 +217,8 @@ impl RemoteBackend for Postgres {
         Box::new(watch::PgSubscription::new(&self.shared))
     }
 
-    fn afresh(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
-        let shared = StoreContext::new(self.shared.pool.afresh());
+    fn with_new_caches(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
+        let shared = StoreContext::new(self.shared.pool.with_new_caches());
         shared.claim.replace(self.shared.claim.borrow().clone());
         Rc::new(Postgres { shared: Rc::new(shared) })
     }

@@ -47,7 +47,7 @@ impl ConnectionPool {
     }
 
     /// Creates a pool with this pool's idle connections that checks the store's format again.
-    pub fn afresh(&self) -> ConnectionPool {
+    pub fn with_new_caches(&self) -> ConnectionPool {
         ConnectionPool {
             url: self.url.clone(),
             patience: self.patience,

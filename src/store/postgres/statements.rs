@@ -183,13 +183,13 @@ pub fn op_row(op: &Op) -> OpRow {
         Op::File(ImportedFile { path, written_at, digest }) => {
             row("file", [some(path), some(written_at), some(digest)])
         }
-        Op::Shut(is_shut) => row("shut", [some(is_shut)]),
+        Op::InboxClosed(is_shut) => row("shut", [some(is_shut)]),
         Op::Arrived(arrival) => {
             let (priority, id, text) = arrived(arrival);
             row("arrived", [Some(priority), Some(id), some(text)])
         }
-        Op::Taken(key) => row("taken", [some(key.priority.digit()), some(key.id.0)]),
-        Op::Heard(id) => row("taken", [some(HINT), some(id.0)]),
+        Op::MessageTaken(key) => row("taken", [some(key.priority.digit()), some(key.id.0)]),
+        Op::HintTaken(id) => row("taken", [some(HINT), some(id.0)]),
         Op::Key { key, admitted_at, text } => {
             row("key", [some(digest::sha256(key.as_bytes())), some(admitted_at.as_millis()), some(text)])
         }

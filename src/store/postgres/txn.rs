@@ -373,9 +373,9 @@ impl RemoteTxn for PgTxn {
         state.change(0, rows, |seen| state.check_base(base, seen))
     }
 
-    fn remove(&self, heir: Option<&AgentName>) -> Result<()> {
+    fn remove(&self, successor: Option<&AgentName>) -> Result<()> {
         self.state.granted.borrow_mut().clear();
-        let removed = row("removed", [heir.and_then(some)]);
+        let removed = row("removed", [successor.and_then(some)]);
         self.state.change_any(&[removed, statements::emptied(|rows| rows != Rows::Store)])
     }
 }

@@ -172,7 +172,7 @@ impl Subscription for PgSubscription {
         };
     }
 
-    fn is_sure(&self) -> bool {
+    fn sends_notifications(&self) -> bool {
         matches!(&self.state, ListenState::Open(line) if line.is_proven)
     }
 

@@ -120,7 +120,7 @@ impl<'s> Agent<'s> {
     }
 
     pub fn triggers(&self) -> Result<Vec<Trigger>> {
-        self.glimpse().open()
+        self.unchecked_snapshot().open()
     }
 
     /// Reads the current state without the lock: the only read of a step that finds nothing to do.
@@ -141,15 +141,15 @@ impl<'s> Agent<'s> {
 
     /// Calls `read` with one revision of the records, without a lock. Starts over if other commands
     /// have changed the records meanwhile, up to the timeout of this process for locks.
-    pub fn look<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
-        self.look_until_settled(read).map_err(|error| self.records().blame(error))
+    pub fn read<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+        self.read_unchanged(read).map_err(|error| self.records().explain_if_gone(error))
     }
 
-    fn look_until_settled<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
+    fn read_unchanged<T>(&self, read: impl Fn(Snapshot<'_>, State) -> Result<T>) -> Result<T> {
         let begun = Instant::now();
         let mut attempts = 0;
         loop {
-            let view = self.records().see()?;
+            let view = self.records().read_view()?;
             let state = self.source.state(&view.state()?)?;
             let found = read(Snapshot::of(&self.source, Rc::clone(&view)), state);
             let has_failed = found.as_ref().is_err_and(|error| error.kind() == CHANGED);
@@ -174,17 +174,17 @@ impl<'s> Agent<'s> {
 
     /// Returns the current records without a check for an interrupted transaction. For a caller
     /// that has just made that check, or that accepts slightly outdated records.
-    pub fn glimpse(&self) -> Snapshot<'_> {
-        Snapshot::new(&self.source, Source::Glimpse, LeftOut::Names(Vec::new()))
+    pub fn unchecked_snapshot(&self) -> Snapshot<'_> {
+        Snapshot::new(&self.source, Source::Unchecked, LeftOut::Names(Vec::new()))
     }
 
     /// Puts a message into the inbox without a lock. The message is durable when this returns.
-    pub fn arrive(&self, message: &Message) -> Result<()> {
+    pub fn add_message(&self, message: &Message) -> Result<()> {
         self.admit(ops::arrival(message))
     }
 
     /// Puts a hint into the inbox without a lock. The hint is durable when this returns.
-    pub fn arrive_hint(&self, hint: &WakeHint) -> Result<()> {
+    pub fn add_hint(&self, hint: &WakeHint) -> Result<()> {
         self.admit(Arrival::Hint { id: hint.id, text: ops::text(hint) })
     }
 
@@ -221,7 +221,7 @@ impl<'s> Agent<'s> {
 
     /// Syncs all changes and empties the journal, so that a copy of the directory is complete.
     pub fn empty_journal(&self, now: Time) -> Result<()> {
-        self.records().settle(now)
+        self.records().flush(now)
     }
 
     /// Takes the lock for running the hooks of transitions; `None` if it is taken. Processes that
@@ -313,11 +313,11 @@ impl<'s> Agent<'s> {
         match (work(), self.remote()) {
             (Err(error), Some(remote)) if error.is_not_found() => {
                 // This read fails with a better error if the agent was removed.
-                remote.see()?;
+                remote.read_view()?;
                 self.ready_local()?;
                 work()
             }
-            (done, _) => done.map_err(|error| self.records().blame(error)),
+            (done, _) => done.map_err(|error| self.records().explain_if_gone(error)),
         }
     }
 

@@ -194,27 +194,27 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Returns the records under this lock, without the entries of the inbox that steps skip.
-    pub fn look(&self, state: &State) -> Result<Snapshot<'_>> {
-        self.look_without(quarantine::all_passed_over(state), false)
+    pub fn snapshot(&self, state: &State) -> Result<Snapshot<'_>> {
+        self.snapshot_without(quarantine::all_passed_over(state), false)
     }
 
     /// Returns the records for a step, without inbox entries that steps can't process: `unmovable`,
     /// found by this step, and those found by earlier steps, unless these have changed since.
-    pub fn look_for_step(&self, state: &State, unmovable: &[String]) -> Result<Snapshot<'_>> {
+    pub fn step_snapshot(&self, state: &State, unmovable: &[String]) -> Result<Snapshot<'_>> {
         let mut left_out = self.agent.local().passed_over(state);
         left_out.extend_from_slice(unmovable);
-        self.look_without(left_out, true)
+        self.snapshot_without(left_out, true)
     }
 
-    fn look_without(&self, left_out: Vec<String>, is_step: bool) -> Result<Snapshot<'_>> {
+    fn snapshot_without(&self, left_out: Vec<String>, is_step: bool) -> Result<Snapshot<'_>> {
         self.records().list_inbox(&left_out, is_step)?;
         self.left_out.replace(left_out);
-        Ok(self.look_again())
+        Ok(self.current_snapshot())
     }
 
     /// Returns the current records, without the entries of the inbox that the last snapshot left
     /// out.
-    pub fn look_again(&self) -> Snapshot<'_> {
+    pub fn current_snapshot(&self) -> Snapshot<'_> {
         Snapshot::new(
             self.agent.source(),
             Source::Locked(self.records()),
@@ -223,7 +223,7 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Returns the records with an empty inbox, for a change that does not concern the inbox.
-    pub fn look_past_inbox(&self) -> Snapshot<'_> {
+    pub fn records_snapshot(&self) -> Snapshot<'_> {
         Snapshot::new(self.agent.source(), Source::Locked(self.records()), LeftOut::All)
     }
 
@@ -272,7 +272,7 @@ impl<'a> AgentTxn<'a> {
         ops.extend(transaction.archived.iter().map(ops::ended));
         ops.extend(self.along.take());
         if state.moved.is_some() != was_moved {
-            ops.push(Op::Shut(state.moved.is_some()));
+            ops.push(Op::InboxClosed(state.moved.is_some()));
         }
         ops.push(ops::state(state, ops::text(state)));
         Ok(ops)
@@ -282,7 +282,7 @@ impl<'a> AgentTxn<'a> {
     /// not be stored under the key.
     fn is_outdated(&self, put: &Put) -> Result<bool> {
         let Put::Dedupe(entry) = put else { return Ok(false) };
-        let noted = match self.look_past_inbox().replaced_key(entry) {
+        let noted = match self.records_snapshot().replaced_key(entry) {
             // A dedupe entry that can't be read counts as missing, and is replaced.
             Err(error) if error.is_of_file() => None,
             noted => noted?,
@@ -320,16 +320,16 @@ impl<'a> AgentTxn<'a> {
         self.remote.as_ref().map_or(Ok(()), |lock| lock.replace(base, ops))
     }
 
-    /// Deletes an agent that is marked as moved, with its local directory. `heir`: the agent under
+    /// Deletes an agent that is marked as moved, with its local directory. `successor`: the agent under
     /// its new name, which gets the files that an export does not have. Returns the names of inbox
     /// files that no export has; a database has none, because it refuses arrivals for a moved
     /// agent.
-    pub fn delete(&self, heir: Option<&Agent<'_>>) -> Result<Vec<String>> {
-        let Some(lock) = &self.remote else { return self.dir.delete(heir.map(Agent::local)) };
-        if let Some(heir) = heir {
-            heir.local().take_over(self.agent.local())?;
+    pub fn delete(&self, successor: Option<&Agent<'_>>) -> Result<Vec<String>> {
+        let Some(lock) = &self.remote else { return self.dir.delete(successor.map(Agent::local)) };
+        if let Some(successor) = successor {
+            successor.local().take_over(self.agent.local())?;
         }
-        lock.remove(heir.map(Agent::name))?;
+        lock.remove(successor.map(Agent::name))?;
         self.agent.local().remove_local_dir();
         Ok(Vec::new())
     }
@@ -352,6 +352,6 @@ impl<'a> AgentTxn<'a> {
 
     /// Syncs all changes and empties the journal, so that a copy of the directory is complete.
     pub fn empty_journal(&self) -> Result<()> {
-        self.records().settle()
+        self.records().flush()
     }
 }

@@ -31,7 +31,7 @@ impl<'a> Agent<'a> {
     pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(remote) = self.remote() else { return Ok(None) };
         let lock = self.ready_local()?.lock(now)?;
-        AsFiles::of(self, &lock, &*remote.see()?).map(Some)
+        AsFiles::of(self, &lock, &*remote.read_view()?).map(Some)
     }
 }
 

@@ -109,7 +109,7 @@ impl Agent<'_> {
     /// Returns the history that `collect` would remove. Writes nothing.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
         let how = Sweeping { retention, now, removes: false, is_leased: false };
-        self.look(|seen, state| {
+        self.read(|seen, state| {
             let mut months = old_months(&seen, retention.archive, now)?;
             leave_needed(&mut months, &seen, &state)?;
             Ok(Collected::of(self.local().sweep_all(seen.view()?, &state, how)?, &months))
@@ -118,7 +118,7 @@ impl Agent<'_> {
 
     /// Finds expired history. Called without a lock.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Expired> {
-        self.look(|seen, state| {
+        self.read(|seen, state| {
             let months = old_months(&seen, retention.archive, now)?;
             Ok(Expired { retention, now, seen_at: state.revision, months })
         })
@@ -132,7 +132,7 @@ impl AgentTxn<'_> {
         // A pending transaction in the journal would restore the files that it names.
         self.empty_journal()?;
         let Expired { retention, now, seen_at, months } = expired;
-        let seen = self.look_past_inbox();
+        let seen = self.records_snapshot();
         leave_needed(months, &seen, state)?;
         if state.revision != *seen_at {
             // Another `gc` may have archived these ids meanwhile, and no id needs two lines.
@@ -177,7 +177,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
     // The latest line of a message has its current end, so only that line can be a dead letter.
     let ids: Vec<String> = dead.keys().cloned().collect();
     let mut met = HashSet::new();
-    for some in ids.chunks(view.most_ids()) {
+    for some in ids.chunks(view.max_ids()) {
         view.ended(&[Message::KIND], Some(some), &mut |line| {
             let id = decoded(line)?.id.to_string();
             if let Some((month, text)) = dead.get(&id)
@@ -200,7 +200,7 @@ fn old_months(seen: &Snapshot<'_>, keep: Keep, now: Time) -> Result<Vec<ExpiredM
 fn unreported(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     let mut unreported = about.ended.clone();
     let ids: Vec<String> = unreported.iter().map(MessageId::to_string).collect();
-    for some in ids.chunks(view.most_ids()) {
+    for some in ids.chunks(view.max_ids()) {
         view.ended(&[ENDED], Some(some), &mut |line| {
             let mut told = Subjects::default();
             told.note(line.trim_ascii_end().as_bytes());

@@ -68,11 +68,11 @@ pub fn with_records(
             }
             Op::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes(), seconds(at)),
             Op::Closed { .. }
-            | Op::Taken(_)
-            | Op::Heard(_)
+            | Op::MessageTaken(_)
+            | Op::HintTaken(_)
             | Op::Key { .. }
             | Op::TriggerKey { .. }
-            | Op::Shut(_)
+            | Op::InboxClosed(_)
             | Op::Unsaved(_)
             | Op::LocalDir(_)
             | Op::Forgotten { .. } => Ok(()),

@@ -107,7 +107,7 @@ impl<'s> AgentImport<'s> {
 /// Calls `each` with all operations that create the agent from its staged files.
 fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'_>) -> Result<()> {
     let source = agent.source();
-    let view = source.records.glimpse()?;
+    let view = source.records.unchecked_view()?;
     source.copy(&*view, each)?;
     each(Op::LocalDir(prepared.name.clone()))?;
     let window = agent.policy()?.limits.dedupe_window;

@@ -10,7 +10,7 @@ use super::super::backend::{Beat, Lease};
 use super::super::dir::LockGuard;
 
 /// Pause before the next request to a store that could not be reached.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Lease that this process has. Dropping this releases the lease.
 #[derive(Debug)]
@@ -24,12 +24,12 @@ pub struct HeldLease {
     /// Interval of heartbeats, which renew the lease.
     every: Duration,
     /// True if the run or task continues without a time limit while the store can't be reached.
-    outlasts: Cell<bool>,
-    pulse: RefCell<Pulse>,
+    allows_outage: Cell<bool>,
+    renewal: RefCell<RenewalState>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Pulse {
+struct RenewalState {
     next: Instant,
     /// Time at which the lease is lost if the store stays unreachable.
     until: Option<Instant>,
@@ -41,8 +41,16 @@ impl HeldLease {
     pub(super) fn new(guard: LockGuard, lease: Box<dyn Lease>, lasts: Duration) -> HeldLease {
         // The lease survives if one heartbeat in six succeeds.
         let every = lasts / 6;
-        let pulse = RefCell::new(Pulse { next: Instant::now() + every, until: None, is_lost: false });
-        HeldLease { lease, guard, is_shared: Cell::new(false), every, outlasts: Cell::new(false), pulse }
+        let renewal =
+            RefCell::new(RenewalState { next: Instant::now() + every, until: None, is_lost: false });
+        HeldLease {
+            lease,
+            guard,
+            is_shared: Cell::new(false),
+            every,
+            allows_outage: Cell::new(false),
+            renewal,
+        }
     }
 
     /// Returns the fencing token. `None` if the records are files, where the local lock is enough.
@@ -53,34 +61,36 @@ impl HeldLease {
     /// Renews the lease by a heartbeat, if one is due. Returns false if this process has lost the
     /// lease: its run or task must end, and the result does not count.
     pub fn beat(&self) -> bool {
-        let mut pulse = self.pulse.borrow_mut();
+        let mut renewal = self.renewal.borrow_mut();
         let now = Instant::now();
-        if !pulse.is_lost && now >= pulse.next {
+        if !renewal.is_lost && now >= renewal.next {
             match self.lease.beat() {
-                Beat::Held { .. } => *pulse = Pulse { next: now + self.every, until: None, is_lost: false },
-                Beat::Lost => pulse.is_lost = true,
+                Beat::Held { .. } => {
+                    *renewal = RenewalState { next: now + self.every, until: None, is_lost: false }
+                }
+                Beat::Lost => renewal.is_lost = true,
                 Beat::Unreachable { left } => {
                     let over = Instant::now() + left;
-                    pulse.next = now + AGAIN.min(self.every);
-                    pulse.until = Some(pulse.until.map_or(over, |until| until.min(over)));
+                    renewal.next = now + RETRY_INTERVAL.min(self.every);
+                    renewal.until = Some(renewal.until.map_or(over, |until| until.min(over)));
                 }
             }
         }
-        if !self.outlasts.get() && pulse.until.is_some_and(|until| Instant::now() >= until) {
-            pulse.is_lost = true;
+        if !self.allows_outage.get() && renewal.until.is_some_and(|until| Instant::now() >= until) {
+            renewal.is_lost = true;
         }
-        !pulse.is_lost
+        !renewal.is_lost
     }
 
     /// Lets the run or task continue while the store can't be reached, even if another machine may
     /// take over the lease. The store then refuses the result.
-    pub fn outlast(&self) {
-        self.outlasts.set(true);
+    pub fn allow_outage(&self) {
+        self.allows_outage.set(true);
     }
 
     /// Error if this process has lost the lease of the run or task.
     pub fn refuse_lost(&self, what: &str) -> Result<()> {
-        if !self.pulse.borrow().is_lost {
+        if !self.renewal.borrow().is_lost {
             return Ok(());
         }
         Err(Error::refused(
@@ -164,14 +174,14 @@ mod tests {
         let held = Beat::Held { revision: 1 };
         let hour = Duration::from_secs(3600);
         let (back, _) = kept([away(hour), held, held]);
-        assert!(back.beat() && back.pulse.borrow().until.is_some());
-        assert!(back.beat() && back.pulse.borrow().until.is_none());
+        assert!(back.beat() && back.renewal.borrow().until.is_some());
+        assert!(back.beat() && back.renewal.borrow().until.is_none());
         let (gone, _) = kept([away(Duration::ZERO), held]);
         assert!(!gone.beat());
         let (stays, _) = kept([away(Duration::ZERO), Beat::Lost]);
-        stays.outlasts.set(true);
+        stays.allows_outage.set(true);
         assert!(stays.beat());
-        stays.pulse.borrow_mut().next = Instant::now();
+        stays.renewal.borrow_mut().next = Instant::now();
         assert!(!stays.beat(), "somebody has taken over");
     }
 

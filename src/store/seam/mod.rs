@@ -73,11 +73,11 @@ impl Store {
     }
 
     /// Reopens this store with the current settings, as for a new process. Keeps connections.
-    pub fn afresh(self) -> Result<Store> {
+    pub fn with_new_caches(self) -> Result<Store> {
         let fresh = Store::open(self.local.anchor.clone(), self.local.opener.clone())?;
         let Store { local, remote: Some(now) } = fresh else { return Ok(fresh) };
         let same = self.remote.filter(|before| before.shown() == now.shown());
-        Ok(Store { local, remote: Some(same.map_or(now, RemoteBackend::afresh)) })
+        Ok(Store { local, remote: Some(same.map_or(now, RemoteBackend::with_new_caches)) })
     }
 
     /// Opens the state directory of this machine for records in another store.
@@ -200,11 +200,11 @@ impl Store {
     /// Returns the state of the agent after that, if it can be read, or `None` if nothing was
     /// added: always if the records are files; otherwise a read of the agent gives the reason, or
     /// shows that the message can be added after all.
-    pub fn tell(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
+    pub fn deliver(&self, message: &Message, size: u64, default: Size) -> Result<Option<Result<State>>> {
         let arrival = ops::arrival(message);
         arrival.check()?;
-        let told = self.backend().deliver(&message.agent, &arrival, size, default.0)?;
-        Ok(told.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
+        let delivered = self.backend().deliver(&message.agent, &arrival, size, default.0)?;
+        Ok(delivered.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
 
     /// Creates an agent, complete: no other command sees a part of it.
@@ -255,8 +255,8 @@ impl Store {
 
     /// Returns the faults of the store as a whole: of the state directory, and of the database if
     /// the store has one. `is_quick`: true to skip checks that read every row.
-    pub fn look_around(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
-        let mut findings = self.local.look_at_files()?;
+    pub fn findings(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
+        let mut findings = self.local.file_findings()?;
         if let Some(remote) = &self.remote {
             let faults = remote.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
             findings.extend(faults.map(|fault| self.local.finding_of_store(fault)));
@@ -272,7 +272,7 @@ impl Store {
     /// Returns the agent that had a name until it was renamed; of several, the last.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let mut found = None;
-        for (name, identity) in self.backend().had_name(former)? {
+        for (name, identity) in self.backend().formerly_named(former)? {
             // An identity that can't be read counts as one without former names.
             let identity = decode::<Identity>(Path::new(layout::IDENTITY), identity.as_bytes());
             let had = identity.map(|identity| identity.former_names).unwrap_or_default();

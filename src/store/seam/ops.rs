@@ -84,8 +84,8 @@ pub fn put(put: &Put) -> Op {
 
 pub fn delete(delete: Delete) -> Op {
     match delete {
-        Delete::Message(key) => Op::Taken(key),
-        Delete::Hint(id) => Op::Heard(id),
+        Delete::Message(key) => Op::MessageTaken(key),
+        Delete::Hint(id) => Op::HintTaken(id),
         Delete::Wait(id) => closed::<Wait>(id),
         Delete::Work(id) => closed::<WorkItem>(id),
         Delete::Timer(id) => closed::<Timer>(id),

@@ -39,7 +39,7 @@ pub enum Source<'a> {
     /// Current records, without the lock.
     Now,
     /// Current records, without a check for an interrupted transaction.
-    Glimpse,
+    Unchecked,
     /// Records under the agent's lock.
     Locked(&'a dyn Txn),
 }
@@ -47,8 +47,8 @@ pub enum Source<'a> {
 impl<'a> Source<'a> {
     pub(super) fn view(self, records: &'a RecordSource<'a>) -> Result<Rc<dyn ReadView + 'a>> {
         match self {
-            Source::Now => records.records.see(),
-            Source::Glimpse => records.records.glimpse(),
+            Source::Now => records.records.read_view(),
+            Source::Unchecked => records.records.unchecked_view(),
             Source::Locked(lock) => lock.now(),
         }
     }
@@ -269,9 +269,9 @@ impl Snapshot<'_> {
     }
 
     /// Returns the creation time of the oldest message or hint in the inbox, as their ids have it.
-    pub fn waits_since(&self) -> Result<Option<Time>> {
+    pub fn oldest_arrival(&self) -> Result<Option<Time>> {
         match &self.left_out {
-            LeftOut::Names(names) if names.is_empty() => self.view()?.waits_since(),
+            LeftOut::Names(names) if names.is_empty() => self.view()?.oldest_arrival(),
             LeftOut::Names(_) | LeftOut::All => {
                 let ids = self.keys()?.into_iter().map(|key| key.id).chain(self.hint_ids()?);
                 Ok(ids.filter_map(|id| id.minted_at()).min())

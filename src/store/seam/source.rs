@@ -44,7 +44,7 @@ impl<'s> RecordSource<'s> {
         let text = view.state()?;
         let state = self.state(&text)?;
         each(ops::state(&state, text))?;
-        each(Op::Shut(state.moved.is_some()))?;
+        each(Op::InboxClosed(state.moved.is_some()))?;
         contents(&*self.records, view, each)
     }
 }

@@ -140,7 +140,8 @@ impl RecordWatch {
 
     /// Returns the maximum pause between two reads without a notification.
     fn most(&self) -> Duration {
-        let is_deaf = || !self.subscription.as_ref().is_some_and(|subscription| subscription.is_sure());
+        let is_deaf =
+            || !self.subscription.as_ref().is_some_and(|subscription| subscription.sends_notifications());
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
         if no_file_tells || !self.remote.is_empty() && is_deaf() {
             UNTOLD
@@ -234,7 +235,7 @@ mod tests {
     impl Subscription for Tells {
         fn listen(&mut self, _: &[AgentName]) {}
 
-        fn is_sure(&self) -> bool {
+        fn sends_notifications(&self) -> bool {
             true
         }
 

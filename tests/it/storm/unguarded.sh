@@ -28,7 +28,7 @@ guards() {
     guard recovery src/store/dir/change.rs 'journal::changes(found.entries()).apply(dir, disk)?;' ''
     guard remains src/engine/effects.rs 'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(KILL_GRACE)?;' \
         'LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?;'
-    guard arrival src/commands/messages/mod.rs 'agent.arrive(&message)?;' 'let _ = agent.arrive(&message);'
+    guard arrival src/commands/messages/mod.rs 'agent.add_message(&message)?;' 'let _ = agent.add_message(&message);'
     guard outbox src/engine/outbox.rs 'let known = known_ids(&other, messages)?;' 'let known: HashSet<MessageId> = HashSet::new();'
     guard dedupe src/store/dir/snapshot.rs 'dedupe::find(self, &self.view, key, window, self.agent.store.disk)' \
         'dedupe::find(self, &self.view, key, window, self.agent.store.disk).map(|_| None)'

@@ -33,7 +33,7 @@ impl DirTxn<'_> {
             }
             Remedy::QuarantineLines(lines) => {
                 self.empty_journal()?;
-                move_lines_aside(agent, &finding.place, lines)?;
+                quarantine_lines(agent, &finding.place, lines)?;
             }
             Remedy::Untangle => {
                 self.empty_journal()?;
@@ -75,7 +75,7 @@ fn protect(cap: &CapPath) -> Result<()> {
 
 /// Rewrites a file without some of its lines, after these were quarantined. A file with no other
 /// lines is not the program's, and is quarantined byte for byte.
-fn move_lines_aside(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> Result<()> {
+fn quarantine_lines(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
@@ -87,7 +87,7 @@ fn move_lines_aside(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> 
     if kept.is_empty() {
         return agent.quarantine(path).map(drop);
     }
-    agent.put_aside(&path.below(agent.dir.cap()).to_string_lossy(), &lines::join(moved))?;
+    agent.quarantine_text(&path.below(agent.dir.cap()).to_string_lossy(), &lines::join(moved))?;
     agent.replace_file(path, &lines::join(kept))
 }
 

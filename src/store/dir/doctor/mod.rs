@@ -19,7 +19,7 @@ use crate::model::record::Plane;
 use crate::model::state::Outbox;
 
 use super::super::backend::{Backend, StoreFault};
-use super::delete::is_husk;
+use super::delete::is_deleted_remnant;
 use super::sharing::Rights;
 use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git, layout};
 
@@ -245,7 +245,7 @@ impl DirStore {
 
     /// Checks the state directory itself: its file system, names of agents, write permissions, and
     /// the files for git.
-    pub(in crate::store) fn look_at_files(&self) -> Result<Vec<Finding>> {
+    pub(in crate::store) fn file_findings(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         let agents = self.cap().join(layout::AGENTS);
         // With a database the local agent directories contain no records.
@@ -259,7 +259,7 @@ impl DirStore {
                 findings.push(Finding::new(place, "not_an_agent", NOT_A_DIRECTORY, Remedy::NONE));
             } else if let Err(error) = name.parse::<AgentName>() {
                 findings.push(Finding::new(place, "not_an_agent", error.to_string(), Remedy::NONE));
-            } else if is_husk(&place)? {
+            } else if is_deleted_remnant(&place)? {
                 let message = "git has removed this agent, and left the files of this machine";
                 findings.push(Finding::new(place, "husk", message, Remedy::Sweep));
             }

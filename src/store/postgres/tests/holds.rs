@@ -18,7 +18,7 @@ fn an_agent_has_one_lock() {
     assert!(since.elapsed() >= Duration::from_millis(190));
     // Arrivals do not wait for the lock.
     theirs.arrive(&[message(1)]).unwrap();
-    assert_eq!(theirs.see().unwrap().messages(1).unwrap().len(), 1);
+    assert_eq!(theirs.read_view().unwrap().messages(1).unwrap().len(), 1);
     assert!(create(&other, "b").remote().unwrap().lock(Duration::ZERO).unwrap().is_some());
     drop(mine);
     assert!(theirs.remote().unwrap().lock(Duration::ZERO).unwrap().is_some());
@@ -110,14 +110,14 @@ fn a_process_that_closes_the_inbox_sees_every_acknowledged_arrival() {
             }
             let mine = hold(&agent);
             let revision = 2 + round * 2;
-            mine.commit(revision - 1, &[Op::Shut(true), state(revision)]).unwrap();
+            mine.commit(revision - 1, &[Op::InboxClosed(true), state(revision)]).unwrap();
             let seen = mine.now().unwrap().messages(usize::MAX).unwrap();
             goes_on.store(false, Ordering::SeqCst);
             let acknowledged: Vec<_> = producers.into_iter().flat_map(|one| one.join().unwrap()).collect();
             let after = mine.now().unwrap().messages(usize::MAX).unwrap();
             assert_eq!(seen, after, "nothing comes any more");
-            let mut ops: Vec<Op> = seen.iter().map(|key| Op::Taken(*key)).collect();
-            ops.extend([Op::Shut(false), state(revision + 1)]);
+            let mut ops: Vec<Op> = seen.iter().map(|key| Op::MessageTaken(*key)).collect();
+            ops.extend([Op::InboxClosed(false), state(revision + 1)]);
             mine.commit(revision, &ops).unwrap();
             (acknowledged, seen)
         });
@@ -176,13 +176,13 @@ fn concurrent_arrivals_are_neither_lost_nor_repeated() {
             let seen = mine.now().unwrap();
             let mut ops = vec![state(revision)];
             for key in seen.messages(3).unwrap() {
-                ops.extend([Op::Taken(key), ended(key.id.0.as_u128())]);
+                ops.extend([Op::MessageTaken(key), ended(key.id.0.as_u128())]);
             }
             mine.commit(revision - 1, &ops).unwrap();
         }
     });
     let ended = all_ended(&agent, "message");
-    let left = agent.see().unwrap().messages(usize::MAX).unwrap();
+    let left = agent.read_view().unwrap().messages(usize::MAX).unwrap();
     assert_eq!(ended.len() + left.len(), 180);
     assert_eq!(ended.iter().collect::<std::collections::BTreeSet<_>>().len(), ended.len());
 }
@@ -194,7 +194,7 @@ fn a_message_is_requeued_with_another_priority() {
     agent.arrive(&[message(1), Arrival::Hint { id: id(1), text: "1".into() }]).unwrap();
     let mine = hold(&agent);
     let back = Arrival::Message { key: key(Priority::Interject, 1), text: "2".into() };
-    mine.commit(1, &[state(2), Op::Arrived(back), Op::Heard(id(1))]).unwrap();
+    mine.commit(1, &[state(2), Op::Arrived(back), Op::HintTaken(id(1))]).unwrap();
     let seen = mine.now().unwrap();
     assert_eq!(seen.messages(9).unwrap(), [key(Priority::Interject, 1)]);
     assert!(seen.hints().unwrap().is_empty());
@@ -240,7 +240,7 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
     assert_eq!(fresh.count("inbox"), 0);
     for error in [
         agent.state().unwrap_err(),
-        agent.see().unwrap_err(),
+        agent.read_view().unwrap_err(),
         agent.arrive(&[message(2)]).unwrap_err(),
         agent.remote().unwrap().lock(PATIENCE).unwrap_err(),
     ] {

@@ -245,7 +245,7 @@ fn an_agent_that_replaces_another_continues_its_fences() {
     create(&store, "a");
     assert_eq!([lease("a"), lease("a"), lease("a")], [1, 2, 3]);
     // The old agent is closed as by a renaming, which then creates the new agent.
-    hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::Shut(true)]).unwrap();
+    hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::InboxClosed(true)]).unwrap();
     create(&store, "b");
     assert_eq!([lease("b"), lease("b")], [4, 5]);
     // Another agent is created with the name of a removed one.

@@ -74,7 +74,7 @@ fn a_repeated_arrival_does_not_restore_an_ended_message() {
     create(&fresh.open(), "a");
     let agent = agent_of(&fresh.open(), "a");
     agent.arrive(&[message(1), message(2)]).unwrap();
-    let taken = [state(2), Op::Taken(key(Priority::Normal, 1)), ended(1)];
+    let taken = [state(2), Op::MessageTaken(key(Priority::Normal, 1)), ended(1)];
     hold(&agent).commit(1, &taken).unwrap();
     let pool = super::super::pool::ConnectionPool::new(fresh.url.clone(), PATIENCE);
     let id: i64 = fresh.run("SELECT id FROM @.agent")[0].parse().unwrap();
@@ -155,7 +155,7 @@ fn changes_happen_once_over_a_broken_connection() {
                     .unwrap();
             }
             let lock = hold(&agent);
-            lock.commit(3, &[state(4), Op::Taken(key(Priority::Normal, 1)), event(4)]).unwrap();
+            lock.commit(3, &[state(4), Op::MessageTaken(key(Priority::Normal, 1)), event(4)]).unwrap();
             lock.commit(4, &[state(5), event(5)]).unwrap();
             drop(lock);
             hold(&agent).replace_policy(&Settings::of("y".to_owned())).unwrap();
@@ -187,7 +187,8 @@ fn changes_happen_once_over_a_broken_old_connection() {
             drop(lock);
             let lock = hold(&agent);
             lease.release_along();
-            lock.commit(2, &[state(3), Op::Taken(key(Priority::Normal, 1)), event(3), ended(1)]).unwrap();
+            lock.commit(2, &[state(3), Op::MessageTaken(key(Priority::Normal, 1)), event(3), ended(1)])
+                .unwrap();
         },
         |fresh, cut| {
             let counts = ["event", "archive", "inbox", "lease"].map(|table| fresh.count(table));
@@ -265,7 +266,7 @@ fn large(number: u128) -> Vec<Op> {
         id: format!("work {part} of {number}"),
         text: format!("{{\"of\": \"{}\"}}\n", "x".repeat(700_000)),
     }));
-    ops.extend([ended(number), Op::Arrived(message(number)), event(3), event(3), Op::Shut(false)]);
+    ops.extend([ended(number), Op::Arrived(message(number)), event(3), event(3), Op::InboxClosed(false)]);
     ops
 }
 
@@ -292,7 +293,7 @@ fn an_agent_is_replaced_once_over_a_broken_connection() {
         |store, fresh| {
             let before = create(&fresh.open(), "a");
             before.arrive(&[message(9)]).unwrap();
-            hold(&before).commit(1, &[Op::Shut(true), state(2), ended(8), event(2)]).unwrap();
+            hold(&before).commit(1, &[Op::InboxClosed(true), state(2), ended(8), event(2)]).unwrap();
             let mine = agent_of(store, "a");
             let lock = hold(&mine);
             lock.replace(2, &each_of(&large(1))).unwrap();

@@ -158,7 +158,7 @@ pub fn copied(agent: &Rc<dyn AgentRecords + '_>) -> Vec<Op> {
         told.push(op);
         Ok(())
     };
-    contents(&**agent, &*agent.see().unwrap(), tell).unwrap();
+    contents(&**agent, &*agent.read_view().unwrap(), tell).unwrap();
     told
 }
 
@@ -170,7 +170,7 @@ pub fn hold(agent: &Rc<dyn AgentRecords + '_>) -> Box<dyn RemoteTxn> {
 pub fn all_ended(agent: &Rc<dyn AgentRecords + '_>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
     agent
-        .see()
+        .read_view()
         .unwrap()
         .ended(&[kind], None, &mut |line| {
             all.push(line.to_owned());

@@ -138,7 +138,7 @@ fn the_inbox_is_in_processing_order() {
         .unwrap();
     assert!(!is_quiet(&agent));
     keys.sort_unstable();
-    let seen = agent.see().unwrap();
+    let seen = agent.read_view().unwrap();
     for count in [0, 1, 2, 255, 256, 257, 600, 700, usize::MAX] {
         assert_eq!(seen.messages(count).unwrap(), keys[..count.min(600)], "{count}");
     }
@@ -149,7 +149,7 @@ fn the_inbox_is_in_processing_order() {
     assert_eq!([3, 9].map(|hint| seen.hint(id(hint)).unwrap().unwrap()), ["2", "1"]);
     // The second arrival with an id is ignored.
     agent.arrive(&[Arrival::Message { key: keys[0], text: "0".into() }]).unwrap();
-    assert_eq!(agent.see().unwrap().message(keys[0]).unwrap(), Some(format!("\"{}\"", keys[0])));
+    assert_eq!(agent.read_view().unwrap().message(keys[0]).unwrap(), Some(format!("\"{}\"", keys[0])));
     assert_eq!(fresh.count("inbox"), 602);
 }
 
@@ -160,7 +160,7 @@ fn a_read_view_shows_one_revision() {
     let (store, other) = (fresh.open(), fresh.open());
     let agent = create(&store, "a");
     agent.arrive(&[message(1), message(2), message(3), message(4)]).unwrap();
-    let before = agent.see().unwrap();
+    let before = agent.read_view().unwrap();
     let theirs = agent_of(&other, "a");
     let open = |id: &str, n: u32| Op::Open { plane: Plane::Waits, id: id.into(), text: n.to_string() };
     hold(&theirs).commit(1, &[state(2), event(2), ended(1), open("b", 1), open("a", 2)]).unwrap();
@@ -171,7 +171,7 @@ fn a_read_view_shows_one_revision() {
             &[
                 state(4),
                 Op::Closed { plane: Plane::Waits, id: "a".into() },
-                Op::Taken(key(Priority::Normal, 4)),
+                Op::MessageTaken(key(Priority::Normal, 4)),
             ],
         )
         .unwrap();
@@ -193,7 +193,7 @@ fn a_read_view_shows_one_revision() {
     {
         assert_eq!((error.kind(), error.exit_status()), ("changed", Status::Busy));
     }
-    let now = agent.see().unwrap();
+    let now = agent.read_view().unwrap();
     assert_eq!(now.open(Plane::Waits).unwrap(), [("b".to_owned(), "3".to_owned())]);
     assert_eq!(now.message(key(Priority::Normal, 4)).unwrap(), None);
 }
@@ -209,7 +209,7 @@ fn history_lines_are_read_in_order_until_the_reader_stops() {
     ops.push(Op::Ended { kind: "run", id: None, at: at(-40_000_000_000), text: "0".into() });
     lock.commit(1, &ops).unwrap();
     drop(lock);
-    let seen = agent.see().unwrap();
+    let seen = agent.read_view().unwrap();
     let read = |order, most: usize| {
         let mut all = Vec::new();
         seen.events(order, &mut |line| {
@@ -274,7 +274,7 @@ fn the_deletion_of_a_period_keeps_lines_that_were_added_later() {
         lock.commit(2, &[state(3), old("message", 4, "4"), old("message", 2000, "5")]).unwrap();
         let mut before = Vec::new();
         agent
-            .see()
+            .read_view()
             .unwrap()
             .history(Some(at(0)), &mut |op| {
                 before.push(op);
@@ -307,7 +307,7 @@ fn texts_returns_only_messages_that_are_in_the_inbox() {
         found += usize::from(text.starts_with('{'));
         Ok(())
     };
-    agent.see().unwrap().texts(&keys, &mut count).unwrap();
+    agent.read_view().unwrap().texts(&keys, &mut count).unwrap();
     assert_eq!(found, 299);
 }
 

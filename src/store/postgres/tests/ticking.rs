@@ -101,7 +101,7 @@ fn an_old_connection_reads_the_same_as_a_new_connection() {
     let all = |store: &Postgres| {
         let agent = agent_of(store, "a");
         let hold = hold(&agent);
-        let both = [hold.now().unwrap(), agent.see().unwrap()];
+        let both = [hold.now().unwrap(), agent.read_view().unwrap()];
         both.map(|sight| {
             let mut told = vec![sight.state().unwrap()];
             told.extend(sight.open(Plane::Work).unwrap().into_iter().map(|(_, text)| text));
@@ -154,7 +154,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     let under = hold(&agent);
     let lease = agent.lease(Subject::Run, &|| Ok(claimant("one", MINUTE)))?.expect("it is free");
     let mut claimed = Vec::from(lines(2));
-    claimed.extend([due(2, Some(at(9))), Op::Taken(key(Priority::Normal, 8)), Op::Heard(id(6))]);
+    claimed.extend([due(2, Some(at(9))), Op::MessageTaken(key(Priority::Normal, 8)), Op::HintTaken(id(6))]);
     under.commit(1, &claimed)?;
     drop(under);
     hold(&agent).commit(2, &[due(3, Some(at(10)))])?;
@@ -166,7 +166,7 @@ fn step(store: &Postgres) -> crate::error::Result<()> {
     drop(under);
     let under = hold(&agent);
     lease.release_along();
-    under.commit(4, &[Op::Taken(key(Priority::Normal, 7)), event(50), due(5, None)])
+    under.commit(4, &[Op::MessageTaken(key(Priority::Normal, 7)), event(50), due(5, None)])
 }
 
 /// An old connection must write the rows of a new one, although the server may reuse query plans.
@@ -255,7 +255,7 @@ fn deliver_inserts_a_message_only_if_the_agent_accepts_it() {
     settings("profile = \"large\"\n");
     assert_eq!(tell(5, 1, 5), None, "only the machine's settings say");
     settings("");
-    hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::Shut(true)]).unwrap();
+    hold(&agent_of(&store, "a")).commit(1, &[state(2), Op::InboxClosed(true)]).unwrap();
     assert_eq!(tell(6, 1, 5), None, "it has moved away");
     assert_eq!(store.deliver(&name("b"), &message(7), 1, 5).unwrap(), None, "there is none");
     assert_eq!(fresh.run("SELECT right(id::text, 1) FROM @.inbox ORDER BY id"), ["1", "3"]);

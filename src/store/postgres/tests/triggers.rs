@@ -58,12 +58,12 @@ fn trigger_keys_move_to_the_agent_that_replaces_a_removed_agent() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
-    let (former, heir) = (create(&store, "a"), create(&store, "b"));
+    let (former, successor) = (create(&store, "a"), create(&store, "b"));
     let mine = hold(&former);
     mine.commit(1, &[state(2), open(), kept("first")]).unwrap();
-    assert!(!has(&heir, "first"));
+    assert!(!has(&successor, "first"));
     mine.remove(Some(&name("b"))).unwrap();
-    assert!(has(&heir, "first"));
+    assert!(has(&successor, "first"));
     assert_eq!(fresh.count("trigger_key"), 1);
 }
 
@@ -117,7 +117,7 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     mine.commit(2, &[state(3), Op::Closed { plane: Plane::Triggers, id: TRIGGER.to_string() }]).unwrap();
     assert_eq!(fresh.count("trigger_use"), 0);
     // Uses of a moved agent's trigger are permitted without limit: the delivery is refused anyway.
-    mine.commit(3, &[state(4), Op::Shut(true)]).unwrap();
+    mine.commit(3, &[state(4), Op::InboxClosed(true)]).unwrap();
     assert!(is_used(&agent, 1) && is_used(&agent, 1));
     assert_eq!(fresh.count("trigger_use"), 0);
     mine.remove(None).unwrap();

@@ -35,11 +35,11 @@ fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Subscription> {
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
     subscription.listen(&agents);
     assert!(
-        subscription.readable().is_some() && !subscription.is_sure(),
+        subscription.readable().is_some() && !subscription.sends_notifications(),
         "nothing has come yet: {subscription:?}"
     );
-    until(&mut *subscription, |subscription| subscription.is_sure());
-    assert!(subscription.is_sure() && !subscription.was_notified(), "a trial is no news");
+    until(&mut *subscription, |subscription| subscription.sends_notifications());
+    assert!(subscription.sends_notifications() && !subscription.was_notified(), "a trial is no news");
     subscription
 }
 
@@ -98,7 +98,7 @@ fn every_kind_of_change_is_notified_and_arrivals_are_not() {
     b.arrive(&[message(1)]).unwrap();
     a.arrive(&[message(2)]).unwrap();
     drop(hold(&a));
-    drop(a.see().unwrap());
+    drop(a.read_view().unwrap());
     assert_eq!(heard(&fresh, &mut person), [""; 0]);
     let replaced = [Op::Identity("{}".into()), state(2)];
     let changes: [Changes<'_>; 5] = [
@@ -155,9 +155,13 @@ fn a_subscription_reconnects_after_a_lost_connection() {
     assert!(ended[0].iter().all(|row| row.get(0) == Some("t")) && !ended[0].is_empty());
     // Notifications may have been lost, so the subscription reports a change.
     hears(&mut *subscription);
-    assert!(!subscription.is_sure() && subscription.readable().is_none() && !subscription.was_notified());
+    assert!(
+        !subscription.sends_notifications()
+            && subscription.readable().is_none()
+            && !subscription.was_notified()
+    );
     subscription.listen(&[name("a")]);
-    until(&mut *subscription, |subscription| subscription.is_sure());
+    until(&mut *subscription, |subscription| subscription.sends_notifications());
     hold(&a).commit(1, &[state(2)]).unwrap();
     hears(&mut *subscription);
 }
@@ -199,7 +203,9 @@ fn a_role_without_write_access_gets_no_notifications_and_no_error() {
         for _ in 0..2 {
             subscription.listen(&[name("a")]);
             assert!(
-                !subscription.is_sure() && subscription.readable().is_none() && !subscription.was_notified(),
+                !subscription.sends_notifications()
+                    && subscription.readable().is_none()
+                    && !subscription.was_notified(),
                 "{role}: {subscription:?}"
             );
         }
@@ -226,7 +232,7 @@ fn a_store_behind_a_pooler_does_not_subscribe() {
     let store = Postgres::open(url, PATIENCE);
     let mut subscription = store.subscribe();
     subscription.listen(&[name("a")]);
-    assert!(!subscription.is_sure() && subscription.readable().is_none(), "{subscription:?}");
+    assert!(!subscription.sends_notifications() && subscription.readable().is_none(), "{subscription:?}");
     assert_eq!(fresh.count("watcher"), 0);
     // The query runs on each server connection of the pooler.
     let listens = "SELECT count(*) FROM pg_listening_channels()";
