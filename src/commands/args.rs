@@ -184,7 +184,7 @@ pub fn can_ask(session: &Session) -> bool {
 /// Poll interval for up to 999 agents that inotify can't watch.
 pub const POLL_INTERVAL: Span = Span::from_secs(5);
 
-/// Returns the poll interval for `unwatched` agents: `POLL_INTERVAL` longer for each thousand of them.
+/// Returns the poll interval for `unwatched` agents: longer by `POLL_INTERVAL` per thousand.
 pub fn poll_interval(unwatched: usize) -> Span {
     POLL_INTERVAL.times(1 + unwatched as u64 / 1000)
 }

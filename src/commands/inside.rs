@@ -1,5 +1,4 @@
-//! `safe-point`, `checkpoint`, `yield` and `non-preemptible`: requests of a turn (contract,
-//! execution §6).
+//! Turn commands: `safe-point`, `checkpoint`, `yield`, `non-preemptible` (contract, execution §6).
 
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
@@ -286,7 +285,7 @@ fn print_findings(session: &mut Session, found: &Findings, run_id: RunId, leaves
 
 fn find(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings> {
     let (state, interjections) = agent.read(|seen, state| {
-        let interjections = interjections(session, agent, &seen, &state)?;
+        let interjections = unread(session, agent, &seen, &state)?;
         Ok((state, interjections))
     })?;
     let state = Context::new(session, agent).end_abandoned_sections(state)?;
@@ -330,12 +329,7 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
 }
 
 /// Returns undelivered messages from the operator, except those that a step would drop.
-fn interjections(
-    session: &Session,
-    agent: &Agent<'_>,
-    seen: &Snapshot<'_>,
-    state: &State,
-) -> Result<Vec<Message>> {
+fn unread(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
         return Ok(Vec::new());
@@ -364,17 +358,12 @@ fn interjections(
 
 /// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
 /// before reading them, the next run of the turn's message receives them.
-fn mark_delivered(
-    session: &Session,
-    agent: &Agent<'_>,
-    run_id: RunId,
-    delivered: &[MessageId],
-) -> Result<()> {
+fn mark_delivered(session: &Session, agent: &Agent<'_>, run_id: RunId, ids: &[MessageId]) -> Result<()> {
     let mut open = Context::new(session, agent).open()?;
     let seen = open.locked.current_snapshot();
     let mut messages = Vec::new();
     let interjections = interjections_in(&seen, &open.draft.records.state)?;
-    for waiting in interjections.iter().filter(|waiting| delivered.contains(&waiting.key.id)) {
+    for waiting in interjections.iter().filter(|waiting| ids.contains(&waiting.key.id)) {
         messages.extend(seen.try_read(waiting)?.and_then(std::result::Result::ok));
     }
     drop(seen);
@@ -404,7 +393,7 @@ fn run_command(
             return Ok(Some(reason.to_owned()));
         }
         let is_spoken_to = protected_until(run, now).is_none()
-            && !agent.read(|seen, state| interjections(session, agent, &seen, &state))?.is_empty();
+            && !agent.read(|seen, state| unread(session, agent, &seen, &state))?.is_empty();
         Ok(is_spoken_to.then(|| SPOKEN_TO.to_owned()))
     };
     // The command is not started if the turn should already yield.

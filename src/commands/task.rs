@@ -190,8 +190,7 @@ fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Statu
     answer(session, &task, |_| task.id.to_string())
 }
 
-/// Ends a task. `force`: abandons a task of another machine or state directory, because only local
-/// tasks can be ended.
+/// Ends a task. `force`: abandons a task of another machine or state directory instead.
 fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force: bool) -> Result<Status> {
     let mut task: Task = read_record(agent, id)?;
     let away = if force { away_task(agent, &task, session.clock.now())? } else { None };

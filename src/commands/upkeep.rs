@@ -59,7 +59,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         if args.repair {
             authority::reach(Context::new(session, &agent), "repair")?;
         }
-        check_agent(session, &agent, args.repair, &mut totals)?;
+        check(session, &agent, args.repair, &mut totals)?;
         Ok(Status::Done)
     });
     // For a database, other checks of `doctor` report overdue agents.
@@ -135,12 +135,7 @@ impl CheckTotals {
 
 /// Checks one agent and repairs it under one lock. The results are printed after the lock is
 /// released, so that a slow reader of the output blocks no other command.
-fn check_agent(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    repairs: bool,
-    totals: &mut CheckTotals,
-) -> Result<()> {
+fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut CheckTotals) -> Result<()> {
     let dir = agent.workdir().tmp().parent();
     // The lock does not prove that this user may write into the agent's directory.
     let writable = || rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path());

@@ -156,7 +156,7 @@ pub trait Subscription: Debug {
     fn listen(&mut self, agents: &[AgentName]);
 
     /// True if the store is known to send notifications.
-    fn sends_notifications(&self) -> bool;
+    fn notifies(&self) -> bool;
 
     /// Returns a descriptor that is readable after a change, if the store has one. The caller calls
     /// `was_notified` before it waits, because a notification may have arrived before this call.
@@ -294,8 +294,8 @@ pub trait AgentRecords: Debug {
     /// Puts messages and hints into the inbox, all or none, without the agent's lock. They are
     /// durable when this returns. Idempotent by id.
     ///
-    /// Returns `false`, and adds nothing, if the inbox is closed ([`Op::InboxClosed`]). A reader of the
-    /// inbox that begins after the inbox was closed sees all arrivals.
+    /// Returns `false`, and adds nothing, if the inbox is closed ([`Op::InboxClosed`]). A reader of
+    /// the inbox that begins after the inbox was closed sees all arrivals.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
     /// Returns a view of one revision, for reads without a lock.
@@ -407,8 +407,8 @@ pub trait RemoteTxn: Txn {
     /// same cases as [`Txn::commit`]. The fencing tokens continue to grow.
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()>;
 
-    /// Removes the agent with all of its records. `successor`: agent with copies of the triggers, which
-    /// gets their keys.
+    /// Removes the agent with all of its records. `successor`: agent with copies of the triggers,
+    /// which gets their keys.
     fn remove(&self, successor: Option<&AgentName>) -> Result<()>;
 }
 

@@ -198,8 +198,7 @@ fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Res
     Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
 }
 
-/// Exports agents to one file and deletes the agents. Reports and keeps agents that can't be
-/// deleted.
+/// Exports agents to one file and deletes them. Reports and keeps those that can't be deleted.
 fn remove_all(
     session: &mut Session,
     store: &Store,
@@ -252,11 +251,11 @@ fn prepare(
     let store = agent.store();
     refuse_from_inside(Context::new(session, agent), "remove")?;
     authority::reach(Context::new(session, agent), "remove")?;
-    let move_request = request.move_request()?;
+    let target = request.move_request()?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
     let is_begun = match &state.moved {
-        Some(moved) if moved.by == Leave::Remove && moved.to != move_request.to => {
+        Some(moved) if moved.by == Leave::Remove && moved.to != target.to => {
             return Err(moved_away(agent, moved));
         }
         Some(moved) if !moved.frees_name() => return Err(moved_away(agent, moved)),
@@ -272,7 +271,7 @@ fn prepare(
     }
     let records = match &state.moved {
         // This refuses an agent with an open turn or task before unfinished records are counted.
-        None => about_to_leave(session, agent, &locked, &move_request)?.records,
+        None => about_to_leave(session, agent, &locked, &target)?.records,
         Some(_) => Context::new(session, agent).draft_of(&locked.records_snapshot(), state.clone())?.records,
     };
     let records = Records { state: state.clone(), ..records };
@@ -284,8 +283,7 @@ fn prepare(
         report(session, store, DeleteReport::new(agent, request, unfinished))?;
         return Ok(None);
     }
-    let (exported, mark) =
-        take_under(session, agent, &locked, state.moved.is_none().then_some(&move_request))?;
+    let (exported, mark) = take_under(session, agent, &locked, state.moved.is_none().then_some(&target))?;
     let mark = mark.ok_or_else(|| came_back(agent.name()))?;
     say_left_out(session, agent, &exported);
     let arrivals = exported.arrivals();

@@ -142,8 +142,7 @@ fn write(
         let agent = store.agent(agent)?;
         let (exported, moved) = take_under(session, &agent, &agent.change(session.clock.now())?, to)?;
         say_left_out(session, &agent, &exported);
-        // The output is opened after the first agent is read, so that an early error writes
-        // nothing.
+        // The first agent is read before the output is opened: an early error writes nothing.
         let writer = match (&mut writer, out.take()) {
             (Some(writer), _) => writer,
             (none, Some(out)) => none.insert(StreamWriter::begin(out, &name.to_string_lossy(), names)?),

@@ -17,9 +17,7 @@ use crate::report::step::StepReport;
 use crate::store::{Agent, RecordWatch};
 use crate::workdir::{GrowingLog, Stream};
 
-use super::awaiting::{
-    WaitLimit, is_reported, note_still_queued, print_result, refuse_closed, time_left, wait,
-};
+use super::awaiting::{WaitLimit, is_reported, note_queued, print_result, refuse_closed, time_left, wait};
 
 /// Poll interval for output of a turn that another process runs, because output raises no event.
 const OUTPUT_POLL: Duration = Duration::from_millis(500);
@@ -41,7 +39,7 @@ pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
         session.listens_to = Some(id);
     }
     let mut question = PendingAnswer { agent: &agent, id, deadline, live: None };
-    let end = question.follow(session).inspect_err(|_| note_still_queued(session, &agent, id))?;
+    let end = question.follow(session).inspect_err(|_| note_queued(session, &agent, id))?;
     print_result(session, &agent, &message, end)
 }
 
@@ -74,11 +72,8 @@ impl PendingAnswer<'_> {
             }
             let due = report.next_due_at.map(|due| due.since(session.clock.now()).as_std().max(PAUSE));
             let is_live = report.decision.decision == DecisionKind::Noop && self.can_read_output();
-            wait(
-                session,
-                &mut watch,
-                [left, due, is_live.then_some(OUTPUT_POLL)].into_iter().flatten().min(),
-            )?;
+            let next = [left, due, is_live.then_some(OUTPUT_POLL)].into_iter().flatten().min();
+            wait(session, &mut watch, next)?;
         }
     }
 

@@ -251,7 +251,7 @@ pub fn await_all(
                 break end;
             }
             let left = time_left(session, agent, message.id, deadline)
-                .inspect_err(|_| note_still_queued(session, agent, message.id))?;
+                .inspect_err(|_| note_queued(session, agent, message.id))?;
             tick_warning.check(session, agent)?;
             wait(session, &mut watch, tick_warning.until(left))?;
         };
@@ -279,7 +279,7 @@ pub fn time_left(
 }
 
 /// Reports that the message is still queued although the wait has ended.
-pub fn note_still_queued(session: &Session, agent: &Agent<'_>, id: MessageId) {
+pub fn note_queued(session: &Session, agent: &Agent<'_>, id: MessageId) {
     session
         .out
         .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));

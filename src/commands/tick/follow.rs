@@ -235,8 +235,8 @@ impl TickFollower<'_> {
         let now = session.clock.now();
         let known = if self.args.all { self.store.due(now, true)? } else { None };
         let next = known.as_ref().map(|known| {
-            let requests = now.after(QUERY_INTERVAL);
-            known.next.map_or(requests, |next| next.min(requests))
+            let query = now.after(QUERY_INTERVAL);
+            known.next.map_or(query, |next| next.min(query))
         });
         // A database reports only agents with something to do, so other agents are not followed.
         let names: BTreeMap<AgentName, Option<Urgency>> = match known {

@@ -63,9 +63,9 @@ pub fn is_deleted_remnant(dir: &CapPath) -> Result<bool> {
 
 impl DirTxn<'_> {
     /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
-    /// that waits for the lock then finds no agent. `successor`: the agent under its new name, which
-    /// gets the files that an export leaves out. Returns the names of the inbox files that came
-    /// after the export and are deleted with the agent.
+    /// that waits for the lock then finds no agent. `successor`: the agent under its new name,
+    /// which gets the files that an export leaves out. Returns the names of the inbox files that
+    /// came after the export and are deleted with the agent.
     pub(in crate::store) fn delete(&self, successor: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
         if let Some(successor) = successor {
             alias::transfer(self.agent, successor)?;

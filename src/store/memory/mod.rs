@@ -337,7 +337,7 @@ impl Subscription for MemorySubscription {
         }
     }
 
-    fn sends_notifications(&self) -> bool {
+    fn notifies(&self) -> bool {
         !self.commits.is_empty()
     }
 

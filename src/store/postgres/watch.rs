@@ -172,7 +172,7 @@ impl Subscription for PgSubscription {
         };
     }
 
-    fn sends_notifications(&self) -> bool {
+    fn notifies(&self) -> bool {
         matches!(&self.state, ListenState::Open(line) if line.is_proven)
     }
 

@@ -320,10 +320,9 @@ impl<'a> AgentTxn<'a> {
         self.remote.as_ref().map_or(Ok(()), |lock| lock.replace(base, ops))
     }
 
-    /// Deletes an agent that is marked as moved, with its local directory. `successor`: the agent under
-    /// its new name, which gets the files that an export does not have. Returns the names of inbox
-    /// files that no export has; a database has none, because it refuses arrivals for a moved
-    /// agent.
+    /// Deletes an agent that is marked as moved, with its local directory. `successor`: the agent
+    /// under its new name, which gets the files that an export does not have. Returns the names of
+    /// inbox files that no export has; none in a database, which refuses arrivals for a moved agent.
     pub fn delete(&self, successor: Option<&Agent<'_>>) -> Result<Vec<String>> {
         let Some(lock) = &self.remote else { return self.dir.delete(successor.map(Agent::local)) };
         if let Some(successor) = successor {

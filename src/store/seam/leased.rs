@@ -25,11 +25,11 @@ pub struct HeldLease {
     every: Duration,
     /// True if the run or task continues without a time limit while the store can't be reached.
     allows_outage: Cell<bool>,
-    renewal: RefCell<RenewalState>,
+    renewal: RefCell<Renewal>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct RenewalState {
+struct Renewal {
     next: Instant,
     /// Time at which the lease is lost if the store stays unreachable.
     until: Option<Instant>,
@@ -41,16 +41,8 @@ impl HeldLease {
     pub(super) fn new(guard: LockGuard, lease: Box<dyn Lease>, lasts: Duration) -> HeldLease {
         // The lease survives if one heartbeat in six succeeds.
         let every = lasts / 6;
-        let renewal =
-            RefCell::new(RenewalState { next: Instant::now() + every, until: None, is_lost: false });
-        HeldLease {
-            lease,
-            guard,
-            is_shared: Cell::new(false),
-            every,
-            allows_outage: Cell::new(false),
-            renewal,
-        }
+        let renewal = RefCell::new(Renewal { next: Instant::now() + every, until: None, is_lost: false });
+        HeldLease { lease, guard, is_shared: Cell::default(), every, allows_outage: Cell::default(), renewal }
     }
 
     /// Returns the fencing token. `None` if the records are files, where the local lock is enough.
@@ -65,9 +57,7 @@ impl HeldLease {
         let now = Instant::now();
         if !renewal.is_lost && now >= renewal.next {
             match self.lease.beat() {
-                Beat::Held { .. } => {
-                    *renewal = RenewalState { next: now + self.every, until: None, is_lost: false }
-                }
+                Beat::Held { .. } => (renewal.next, renewal.until) = (now + self.every, None),
                 Beat::Lost => renewal.is_lost = true,
                 Beat::Unreachable { left } => {
                     let over = Instant::now() + left;

@@ -140,8 +140,7 @@ impl RecordWatch {
 
     /// Returns the maximum pause between two reads without a notification.
     fn most(&self) -> Duration {
-        let is_deaf =
-            || !self.subscription.as_ref().is_some_and(|subscription| subscription.sends_notifications());
+        let is_deaf = || !self.subscription.as_ref().is_some_and(|subscription| subscription.notifies());
         let no_file_tells = self.files.as_ref().is_some_and(|files| files.readable().is_none());
         if no_file_tells || !self.remote.is_empty() && is_deaf() {
             UNTOLD
@@ -235,7 +234,7 @@ mod tests {
     impl Subscription for Tells {
         fn listen(&mut self, _: &[AgentName]) {}
 
-        fn sends_notifications(&self) -> bool {
+        fn notifies(&self) -> bool {
             true
         }
 

@@ -28,7 +28,7 @@ const ROOMS: [Room; 9] = [
             "store/settings.rs",
             "store/stream.rs",
         ],
-        ceiling: 5_274,
+        ceiling: 5_273,
         goal: 3_400,
     },
     Room { name: "store/dir", paths: &["store/dir/"], ceiling: 11_332, goal: 6_200 },
@@ -39,7 +39,7 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_693,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_529, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_527, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_886, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_908, goal: 3_300 },
     Room {

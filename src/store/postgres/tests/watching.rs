@@ -35,11 +35,11 @@ fn listening(store: &Postgres, agents: &[&str]) -> Box<dyn Subscription> {
     let agents: Vec<AgentName> = agents.iter().map(|agent| name(agent)).collect();
     subscription.listen(&agents);
     assert!(
-        subscription.readable().is_some() && !subscription.sends_notifications(),
+        subscription.readable().is_some() && !subscription.notifies(),
         "nothing has come yet: {subscription:?}"
     );
-    until(&mut *subscription, |subscription| subscription.sends_notifications());
-    assert!(subscription.sends_notifications() && !subscription.was_notified(), "a trial is no news");
+    until(&mut *subscription, |subscription| subscription.notifies());
+    assert!(subscription.notifies() && !subscription.was_notified(), "a trial is no news");
     subscription
 }
 
@@ -155,13 +155,9 @@ fn a_subscription_reconnects_after_a_lost_connection() {
     assert!(ended[0].iter().all(|row| row.get(0) == Some("t")) && !ended[0].is_empty());
     // Notifications may have been lost, so the subscription reports a change.
     hears(&mut *subscription);
-    assert!(
-        !subscription.sends_notifications()
-            && subscription.readable().is_none()
-            && !subscription.was_notified()
-    );
+    assert!(!subscription.notifies() && subscription.readable().is_none() && !subscription.was_notified());
     subscription.listen(&[name("a")]);
-    until(&mut *subscription, |subscription| subscription.sends_notifications());
+    until(&mut *subscription, |subscription| subscription.notifies());
     hold(&a).commit(1, &[state(2)]).unwrap();
     hears(&mut *subscription);
 }
@@ -203,9 +199,7 @@ fn a_role_without_write_access_gets_no_notifications_and_no_error() {
         for _ in 0..2 {
             subscription.listen(&[name("a")]);
             assert!(
-                !subscription.sends_notifications()
-                    && subscription.readable().is_none()
-                    && !subscription.was_notified(),
+                !subscription.notifies() && subscription.readable().is_none() && !subscription.was_notified(),
                 "{role}: {subscription:?}"
             );
         }
@@ -232,7 +226,7 @@ fn a_store_behind_a_pooler_does_not_subscribe() {
     let store = Postgres::open(url, PATIENCE);
     let mut subscription = store.subscribe();
     subscription.listen(&[name("a")]);
-    assert!(!subscription.sends_notifications() && subscription.readable().is_none(), "{subscription:?}");
+    assert!(!subscription.notifies() && subscription.readable().is_none(), "{subscription:?}");
     assert_eq!(fresh.count("watcher"), 0);
     // The query runs on each server connection of the pooler.
     let listens = "SELECT count(*) FROM pg_listening_channels()";
