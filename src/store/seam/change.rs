@@ -322,7 +322,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Deletes an agent that is marked as moved, with its local directory. `successor`: the agent
     /// under its new name, which gets the files that an export does not have. Returns the names of
-    /// inbox files that no export has; none in a database, which refuses arrivals for a moved agent.
+    /// inbox files that no export has; none in a database, which refuses arrivals after a move.
     pub fn delete(&self, successor: Option<&Agent<'_>>) -> Result<Vec<String>> {
         let Some(lock) = &self.remote else { return self.dir.delete(successor.map(Agent::local)) };
         if let Some(successor) = successor {
