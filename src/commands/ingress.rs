@@ -135,7 +135,7 @@ fn nothing() -> HttpAnswer {
 fn numbers(session: &Session) -> Result<HttpAnswer> {
     let store = session.store()?;
     let now = session.clock.now();
-    let naming = if store.local().ingress().read { Naming::Public } else { Naming::NoMonitor };
+    let naming = if store.local().ingress().read { Naming::Public } else { Naming::Hidden };
     let readings = views::readings(&store, &store.agents()?, now, |name, error| {
         talk(&format!("ingress: {name}: {error}"));
     });

@@ -280,12 +280,12 @@ const SETTLEMENTS: u32 = 60;
 pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Status> {
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
-    let (mut seat, lock) = StartReport::take(is_json.then(|| begun.to_string()))?;
-    let done = session.store().and_then(|store| run_supervised(session, &store, &args, lock, &mut seat));
+    let (mut start, lock) = StartReport::take(is_json.then(|| begun.to_string()))?;
+    let done = session.store().and_then(|store| run_supervised(session, &store, &args, lock, &mut start));
     if let Err(error) = &done {
         let why =
             if is_json { failure(error, Some(args.agent.as_str())).to_string() } else { error.to_string() };
-        seat.report(&why);
+        start.report(&why);
     }
     done.map(|()| Status::Done)
 }
@@ -295,7 +295,7 @@ fn run_supervised(
     store: &Store,
     args: &cli::SuperviseArgs,
     lock: File,
-    seat: &mut StartReport,
+    start: &mut StartReport,
 ) -> Result<()> {
     let (agent, id) = (store.agent(&args.agent)?, args.task);
     // The lease keeps other processes from settling the task while this process lives.
@@ -305,7 +305,7 @@ fn run_supervised(
     let end = match task {
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
-                seat.begun();
+                start.begun();
                 let hearing = input.map(|input| InputReceiver::new(input, &agent, id));
                 run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id), hearing)))
             });
@@ -314,7 +314,7 @@ fn run_supervised(
         None => task_end(session, Err(Error::failed("it was stopped before it began"))),
     };
     // The process that started this supervisor waits for this report, even if no command runs.
-    seat.begun();
+    start.begun();
     // Another process may have to settle the task, and needs the noted end. Without a note the task
     // counts as interrupted.
     let _ = agent.workdir().task(id).write_end(&end);

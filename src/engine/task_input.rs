@@ -34,7 +34,7 @@ pub fn send(context: Context<'_>, task: &Task, bytes: &[u8]) -> Result<()> {
     let words = session.clock.stamp()?.mint();
     match input.append(words, bytes)? {
         InputAnswer::Waits => {}
-        InputAnswer::NoMonitor => return Err(refusal(task, "its supervisor is gone, or the task has ended")),
+        InputAnswer::Ended => return Err(refusal(task, "its supervisor is gone, or the task has ended")),
         InputAnswer::Full => return Err(refusal(task, "more than that waits for it already, or would")),
     }
     let until = Instant::now().checked_add(session.patience().as_std().saturating_add(INPUT_TIMEOUT));

@@ -424,8 +424,8 @@ mod tests {
                 "exec 9>{lock}; DORMOUSE_SUPERVISOR='{value}' setsid sleep 600 & exec 9>&-; echo; wait",
                 lock = lock.display()
             );
-            let pin = fs::File::create(&lock).unwrap();
-            rustix::fs::flock(&pin, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            let locked = fs::File::create(&lock).unwrap();
+            rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
             let turn = Turn::start(Some(run_id()), &script);
             while turn.found().len() != 2 {
                 std::thread::yield_now();

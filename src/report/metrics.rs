@@ -58,7 +58,7 @@ impl Reading {
 pub enum Naming {
     All,
     Public,
-    NoMonitor,
+    Hidden,
 }
 
 /// Metric values of all agents at one time.
@@ -136,7 +136,7 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
     let is_named = |one: &&&Reading| match naming {
         Naming::All => true,
         Naming::Public => one.visibility == Visibility::Public,
-        Naming::NoMonitor => false,
+        Naming::Hidden => false,
     };
     let named: Vec<&Reading> = all.iter().filter(is_named).copied().collect();
     let of_agents = METRICS.iter().map(|(name, help, values)| Family {
@@ -145,7 +145,7 @@ fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
         help,
         samples: named.iter().flat_map(|one| values.of(one)).collect(),
     });
-    families.extend(of_agents.filter(|_| naming != Naming::NoMonitor));
+    families.extend(of_agents.filter(|_| naming != Naming::Hidden));
     families
 }
 

@@ -245,16 +245,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_fits_80_columns_and_names_every_global_option() {
+    fn the_help_fits_80_columns_and_lists_every_command_and_global_option() {
         let grammar = Cli::command();
         for option in grammar.get_arguments().filter(|option| option.is_global_set()) {
             let short = option.get_short().map(|short| format!("-{short}"));
             let word = short.unwrap_or_else(|| format!("--{}", option.get_long().unwrap()));
             assert!(EVERYWHERE.contains(&word), "{word}: {EVERYWHERE}");
         }
-        for (purpose, names) in PURPOSES.iter().chain([&("First commands", FIRST)]) {
-            let text = listing(&grammar, purpose, names);
+        let listed = |heading: &str, names: &[&str]| -> Vec<String> {
+            let text = listing(&grammar, heading, names);
             assert!(text.lines().all(|line| line.len() <= 80), "{text}");
-        }
+            text.lines().skip(1).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+        };
+        assert_eq!(listed("First commands", FIRST), FIRST);
+        let mut all: Vec<String> =
+            PURPOSES.iter().flat_map(|(purpose, names)| listed(purpose, names)).collect();
+        let shown = grammar.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut commands: Vec<&str> = shown.map(clap::Command::get_name).collect();
+        all.sort_unstable();
+        commands.sort_unstable();
+        assert_eq!(all, commands);
     }
 }

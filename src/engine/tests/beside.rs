@@ -270,7 +270,7 @@ fn a_task_receives_input_sent_on_another_machine() {
     let said = play.agent.task_input(id).expect("asked").expect("records elsewhere");
     assert_eq!(
         said.append(uuid::Uuid::from_u128(1), b"x").expect("asked"),
-        InputAnswer::NoMonitor,
+        InputAnswer::Ended,
         "nobody looks after it"
     );
     let _lease = play.agent.lease(Subject::Task(id), play.now).expect("asked").expect("free");

@@ -196,7 +196,7 @@ impl Repository<'_> {
             "failed to update ref",
             "reference already exists",
         ];
-        if OVERTAKEN.iter().any(|args| result.text().contains(args)) {
+        if OVERTAKEN.iter().any(|phrase| result.text().contains(phrase)) {
             return Ok(Pushed::Overtaken);
         }
         Err(self.unreachable("push to", line, &result))
@@ -255,7 +255,7 @@ impl Repository<'_> {
     pub fn content_at(&self, line: &RemoteBranch, commit: &str, path: &str) -> Result<Option<Vec<u8>>> {
         let result = self.run(&["cat-file", "blob", &format!("{commit}:{}{path}", line.prefix)])?;
         const NOT_THERE: &[&str] = &[" does not exist in ", " exists on disk, but not in "];
-        if !result.is_success() && NOT_THERE.iter().any(|args| result.stderr.contains(args)) {
+        if !result.is_success() && NOT_THERE.iter().any(|phrase| result.stderr.contains(phrase)) {
             return Ok(None);
         }
         Ok(Some(self.checked(result, SEE_STATUS)?.stdout))

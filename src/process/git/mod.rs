@@ -435,8 +435,8 @@ fn read(mut paper: File) -> Result<Vec<u8>> {
 }
 
 /// Returns the hint for an error message of git; an empty hint if a lock blocks git.
-fn hint_about<'h>(args: &str, hint: &'h str) -> &'h str {
-    let is_locked = args.contains(".lock': File exists");
+fn hint_about<'h>(reason: &str, hint: &'h str) -> &'h str {
+    let is_locked = reason.contains(".lock': File exists");
     if is_locked { "another git is at work, or one was killed: then remove that file" } else { hint }
 }
 

@@ -48,7 +48,7 @@ pub trait TaskInput: Debug {
 pub enum InputAnswer {
     Waits,
     /// The task has ended, or its lease has expired.
-    NoMonitor,
+    Ended,
     /// The input that waits already leaves no space.
     Full,
 }

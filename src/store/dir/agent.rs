@@ -68,8 +68,8 @@ impl<'s> DirAgent<'s> {
             FoundJournal::Open(found) if found.is_of_another_machine() => Ok(Vec::new()),
             FoundJournal::Open(found) => {
                 found.check_paths()?;
-                let may_append = found.continues_state(&self.dir.join(layout::STATE), state)?;
-                Ok(if may_append { found.into_entries() } else { Vec::new() })
+                let continues = found.continues_state(&self.dir.join(layout::STATE), state)?;
+                Ok(if continues { found.into_entries() } else { Vec::new() })
             }
         }
     }

@@ -196,8 +196,8 @@ impl<'a> DirTxn<'a> {
             return Ok(Some(TRACKED));
         }
         let state = self.agent.state_file()?;
-        let may_append = found.continues_state(&self.agent.dir.join(layout::STATE), state.as_ref())?;
-        Ok((!may_append).then_some("the records were put back to others since"))
+        let continues = found.continues_state(&self.agent.dir.join(layout::STATE), state.as_ref())?;
+        Ok((!continues).then_some("the records were put back to others since"))
     }
 
     /// Quarantines a journal that must not be applied, and prints the reason for the user.
@@ -269,7 +269,7 @@ impl<'a> DirTxn<'a> {
         let mut journal = self.open_journal()?;
         entry.number = journal.next_number();
         let mut line = Encoded::of(dir, entry)?;
-        if !journal.may_append(entry, &line) {
+        if !journal.accepts(entry, &line) {
             self.empty(&mut journal)?;
             entry.number = journal.next_number();
             line = Encoded::of(dir, entry)?;

@@ -52,14 +52,14 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
         let mut pass_newest = |lines: Vec<(usize, &[u8])>| pass_lines(lines.into_iter().rev(), &cap, each);
         let (end, is_whole) = months::tail(view, &month.path)?;
         let last: Vec<(usize, &[u8])> = lines::records(&end).collect();
-        let may_append = if is_whole {
+        let continues = if is_whole {
             pass_newest(in_order(last))?
         } else {
             // The read of all lines below meets an error again, and reports its line number.
             let is_enough = is_in_order(&last) && matches!(pass_newest(last), Ok(false));
             !is_enough && pass_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };
-        if !may_append {
+        if !continues {
             break;
         }
     }
@@ -109,14 +109,14 @@ pub fn ended(
         months.retain(|month| month.name >= first);
     }
     for month in months {
-        let may_append = months::newest_first(view, &month, |cap, number, line| {
+        let continues = months::newest_first(view, &month, |cap, number, line| {
             let is_wanted = |wanted: &HashSet<&str>| id_text(line).is_some_and(|id| wanted.contains(id));
             if !wanted.as_ref().is_none_or(is_wanted) {
                 return Ok(true);
             }
             pass_lines([(number, line)], cap, each)
         })?;
-        if !may_append {
+        if !continues {
             break;
         }
     }

@@ -266,7 +266,7 @@ impl Journal {
     }
 
     /// True if the entry can be added: it fits, and replaces the last line's `state.json`, if any.
-    pub fn may_append(&self, entry: &JournalEntry, line: &Encoded) -> bool {
+    pub fn accepts(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
     }
@@ -321,8 +321,8 @@ impl Journal {
         disk.sync_content(&self.file, &self.cap)
     }
 
-    fn write_tail(&self, run_before_end: usize, text: &str) -> Result<()> {
-        let at = self.length.saturating_sub(run_before_end as u64);
+    fn write_tail(&self, before_end: usize, text: &str) -> Result<()> {
+        let at = self.length.saturating_sub(before_end as u64);
         self.file.write_all_at(text.as_bytes(), at).context("write", &self.cap)
     }
 

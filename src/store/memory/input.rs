@@ -64,7 +64,7 @@ impl TaskInput for MemoryInput {
     fn append(&self, words: Uuid, bytes: &[u8]) -> Result<InputAnswer> {
         self.of.refuse_fenced()?;
         if !self.has_live_supervisor() {
-            return Ok(InputAnswer::NoMonitor);
+            return Ok(InputAnswer::Ended);
         }
         let mut waiting = 0;
         self.each(|part| waiting += part.bytes.len());

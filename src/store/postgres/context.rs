@@ -60,7 +60,7 @@ pub trait AgentLock: Debug {
     fn grant(&self, subject: &str, claimant: &LeaseClaimant) -> Option<Result<Option<Rc<OwnLease>>>>;
 
     /// Requests that the next change deletes a lease and clears its `is_written`.
-    fn restore_limits(&self, lease: &Rc<OwnLease>);
+    fn return_lease(&self, lease: &Rc<OwnLease>);
 }
 
 /// Lease that this process has, or that its next change will write.

@@ -72,7 +72,7 @@ impl TaskInput for PgInput {
                     match (is(0), is(1), is(2)) {
                         (true, _, _) => Ok(InputAnswer::Waits),
                         (false, _, false) => Err(errors::fenced(self.one.name.as_str()).into()),
-                        (false, false, true) => Ok(InputAnswer::NoMonitor),
+                        (false, false, true) => Ok(InputAnswer::Ended),
                         (false, true, true) => Ok(InputAnswer::Full),
                     }
                 }

@@ -149,7 +149,7 @@ impl Lease for PgLease {
 
     fn release_along(&self) {
         if let Some(lock) = self.one.lock() {
-            lock.restore_limits(&self.own);
+            lock.return_lease(&self.own);
         }
     }
 

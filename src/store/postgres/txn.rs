@@ -284,7 +284,7 @@ impl AgentLock for TxnState {
         is_open
     }
 
-    fn restore_limits(&self, own: &Rc<OwnLease>) {
+    fn return_lease(&self, own: &Rc<OwnLease>) {
         let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(&own.subject);
         if !own.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
             // The database has no row of this lease, so the next change does not write the lease.

@@ -79,7 +79,7 @@ fn task_input_is_refused_after_the_task_ends_or_stops_reading() {
     let (agent, lease) = at_work(&fresh);
     let input = agent.task_input(TASK).unwrap().unwrap();
     let other = agent.task_input(TaskId(Uuid::from_u128(8))).unwrap().unwrap();
-    assert_eq!(other.append(words(1), b"x").unwrap(), InputAnswer::NoMonitor);
+    assert_eq!(other.append(words(1), b"x").unwrap(), InputAnswer::Ended);
     // Input of one byte below the limit is accepted, and then one byte, but not two.
     let much = vec![0; WAITING - 1];
     assert_eq!(input.append(words(1), &much).unwrap(), InputAnswer::Waits);
@@ -97,7 +97,7 @@ fn task_input_is_refused_after_the_task_ends_or_stops_reading() {
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     let rest = input.rest(words(5)).unwrap();
     assert!(rest.is_refused && !rest.is_heard && rest.bytes == SAID * 2, "{rest:?}");
-    assert_eq!(input.append(words(6), b"late").unwrap(), InputAnswer::NoMonitor);
+    assert_eq!(input.append(words(6), b"late").unwrap(), InputAnswer::Ended);
     assert_eq!(input.take_back(words(5)).unwrap(), SAID * 2);
     assert_eq!(fresh.count("task_input"), 0);
     lease.release().unwrap();
@@ -113,9 +113,9 @@ fn task_input_is_refused_without_a_supervisor() {
     input.append(words(1), b"x").unwrap();
     fresh.run("UPDATE @.lease SET expires_at = 0");
     assert!(!input.rest(words(1)).unwrap().is_heard);
-    assert_eq!(input.append(words(2), b"x").unwrap(), InputAnswer::NoMonitor);
+    assert_eq!(input.append(words(2), b"x").unwrap(), InputAnswer::Ended);
     lease.release().unwrap();
-    assert_eq!(input.append(words(3), b"x").unwrap(), InputAnswer::NoMonitor);
+    assert_eq!(input.append(words(3), b"x").unwrap(), InputAnswer::Ended);
     // Input of a killed sender is deleted at the end of another task after its retention period.
     hold(&agent).commit(2, &[state(3), close()]).unwrap();
     assert_eq!(fresh.count("task_input"), 1);
@@ -145,7 +145,7 @@ fn task_input_is_delivered_unless_the_sender_takes_it_back() {
                         let words = words(speaker << 64 | number);
                         let bytes = vec![speaker as u8; SAID * 2 + 1];
                         match input.append(words, &bytes).unwrap() {
-                            InputAnswer::NoMonitor => return said,
+                            InputAnswer::Ended => return said,
                             InputAnswer::Full => panic!("nothing takes so long"),
                             InputAnswer::Waits if number % 2 == 0 || is_over.load(Ordering::SeqCst) => {
                                 said += bytes.len() - input.take_back(words).unwrap();
