@@ -10,16 +10,17 @@ use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
+use crate::model::action::WorkRequest;
 use crate::model::bound::PLAN;
 use crate::model::id::WorkId;
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::wait::Wait;
-use crate::model::work::{PlanStatus, SchedulingState, Todo, WorkItem, WorkState};
+use crate::model::work::{SchedulingState, Todo, WorkItem, WorkState};
 use crate::report::output::Output;
 use crate::report::text::one_line;
 use crate::rules::transition::draft::Draft;
-use crate::rules::transition::work::{self, NewWork, WorkChange};
+use crate::rules::transition::work::{self, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
 use crate::store::{Agent, Store};
 
@@ -56,13 +57,13 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
             let (name, said) = agent_and_text(objective)?;
             let objective = said.ok_or_else(|| Error::usage("OBJECTIVE: no objective is given"))?;
             let agent = store.agent(&name)?;
-            let new = NewWork {
+            let new = WorkRequest {
                 objective,
-                plan_status: plan_status.unwrap_or(PlanStatus::Ready),
+                plan_status,
                 todo: todo.iter().map(|word| step(word)).collect(),
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
                 blocked_by,
-                recheck_at: moment_in(session, recheck),
+                recheck_after: recheck,
                 pick,
             };
             let changed =
@@ -90,8 +91,7 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
             change_work(session, &store, &item, |draft, id| work::pick(draft, id, reason))
         }
         WorkCommand::Block { item, reason, recheck } => {
-            let recheck_at = moment_in(session, recheck);
-            change_work(session, &store, &item, |draft, id| work::block(draft, id, reason, recheck_at))
+            change_work(session, &store, &item, |draft, id| work::block(draft, id, reason, recheck))
         }
         WorkCommand::Unblock { item, reason } => {
             change_work(session, &store, &item, |draft, id| work::unblock(draft, id, &reason))

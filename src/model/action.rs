@@ -1,6 +1,8 @@
 //! Actions in a turn's outcome file (contract, turns). The settlement of the turn applies all
 //! actions or none.
 
+use serde::{Deserialize, Serialize};
+
 use super::id::{AgentName, TriggerId, WaitId, WorkId};
 use super::json::{Sent, tagged};
 use super::message::MessageKind;
@@ -17,16 +19,7 @@ tagged! {
     #[derive(Debug, Clone, PartialEq)]
     pub enum Action {
         #[serde(rename = "work.add")]
-        WorkAdd {
-            objective: String,
-            plan_status: Option<PlanStatus>,
-            #[serde(default)]
-            todo: Vec<Todo>,
-            plan: Option<String>,
-            blocked_by: Option<String>,
-            recheck_after: Option<Span>,
-            pick: bool,
-        },
+        WorkAdd(WorkRequest),
         #[serde(rename = "work.update")]
         WorkUpdate {
             id: WorkId,
@@ -134,4 +127,19 @@ tagged! {
             past_ok: bool,
         },
     }
+}
+
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WorkRequest {
+    pub objective: String,
+    pub plan_status: Option<PlanStatus>,
+    #[serde(default)]
+    pub todo: Vec<Todo>,
+    pub plan: Option<String>,
+    pub blocked_by: Option<String>,
+    pub recheck_after: Option<Span>,
+    pub pick: bool,
 }

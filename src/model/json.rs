@@ -288,39 +288,32 @@ impl<'de> IntoDeserializer<'de, serde_json::Error> for RawField<'de> {
 }
 
 /// Declares an enum whose JSON is an object with a field that names the variant. A field of type
-/// `Option` or `bool` may be absent. serde's own reader of such objects would lose the text of
-/// numbers, and accept arrays in place of inner objects.
+/// `Option` or `bool` may be absent. A variant without fields is written with `{}`. serde's own
+/// reader of such objects would lose the text of numbers, and accept arrays as inner objects.
 macro_rules! tagged {
     (
         $tag:literal, [$($rule:tt)*]
         $(#[$meta:meta])*
-        pub enum $type:ident {
-            $(
-                $(#[$vmeta:meta])*
-                $variant:ident $({ $( $(#[$fmeta:meta])* $field:ident: $kind:ty ),* $(,)? })?
-            ),* $(,)?
-        }
+        pub enum $type:ident { $($variants:tt)* }
     ) => {
         #[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
         $(#[$meta])*
         #[derive(serde::Serialize)]
         #[serde(tag = $tag, $($rule)*)]
         #[cfg_attr(test, derive(schemars::JsonSchema))]
-        pub enum $type {
-            $( $(#[$vmeta])* $variant $({ $( $(#[$fmeta])* $field: $kind ),* })? ),*
-        }
+        pub enum $type { $($variants)* }
 
         impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                type Tagged = $type;
                 #[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
                 #[derive(serde::Deserialize)]
-                #[serde($($rule)*)]
-                enum Read {
-                    $( $(#[$vmeta])* $variant { $( $( $(#[$fmeta])* $field: $kind ),* )? } ),*
-                }
-                Ok(match $crate::model::json::read_tagged::<Read, D>(deserializer, $tag)? {
-                    $( Read::$variant { $( $( $field ),* )? } => $type::$variant $({ $( $field ),* })? ),*
-                })
+                #[serde(remote = "Tagged", $($rule)*)]
+                enum Read { $($variants)* }
+                #[derive(serde::Deserialize)]
+                #[serde(transparent)]
+                struct Untagged(#[serde(with = "Read")] Tagged);
+                Ok($crate::model::json::read_tagged::<Untagged, D>(deserializer, $tag)?.0)
             }
         }
     };

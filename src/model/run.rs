@@ -100,7 +100,7 @@ tagged! {
             error: String,
         },
         /// The tick died, and no other process saw the end.
-        Unknown,
+        Unknown {},
     }
 }
 
@@ -110,7 +110,7 @@ impl std::fmt::Display for Exit {
             Exit::Code { code } => write!(f, "exit status {code}"),
             Exit::Signal { signal } => write!(f, "signal {signal}"),
             Exit::NotStarted { error } => write!(f, "not started: {error}"),
-            Exit::Unknown => write!(f, "unknown"),
+            Exit::Unknown {} => write!(f, "unknown"),
         }
     }
 }

@@ -413,7 +413,7 @@ impl<'a> RunningTurn<'a> {
         let exit = match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code { code },
             (None, Some(signal)) => Exit::Signal { signal },
-            (None, None) => Exit::Unknown,
+            (None, None) => Exit::Unknown {},
         };
         Ok((exit, self.stdout.log.finish()?, self.stderr.log.finish()?))
     }

@@ -477,7 +477,7 @@ fn the_record_of_a_stopped_run_without_a_known_end_has_no_exit_status() {
     let transaction = finish(draft);
     let record = run_record(&transaction);
     let found = (&record.exit, record.duration_ms, record.stdout_bytes);
-    assert_eq!(found, (&Exit::Unknown, None, None));
+    assert_eq!(found, (&Exit::Unknown {}, None, None));
 }
 
 #[test]
@@ -614,7 +614,7 @@ fn the_message_of_an_interrupted_run_keeps_its_attempt() {
     let message = put_message(&transaction).expect("put back");
     assert_eq!((message.attempt, message.failures.len(), message.setbacks.interruptions), (1, 0, 1));
     let record = run_record(&transaction);
-    assert_eq!((record.terminal, &record.exit), (Terminal::Interrupted, &Exit::Unknown));
+    assert_eq!((record.terminal, &record.exit), (Terminal::Interrupted, &Exit::Unknown {}));
     assert_eq!(record.reason.as_deref(), Some("its tick is gone"));
     assert_eq!(record.closure.as_ref().map(|closure| closure.outcome), Some(ClosureOutcome::Failed));
 }

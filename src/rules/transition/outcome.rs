@@ -13,7 +13,6 @@ use crate::model::timer::{CatchUp, Schedule};
 use crate::model::trigger::Trigger;
 use crate::model::turn::RunClaimant;
 use crate::model::wait::WaitKind;
-use crate::model::work::PlanStatus;
 
 use crate::rules::admission::admit;
 use crate::rules::schedule::{calendar, to_come};
@@ -24,7 +23,7 @@ use super::inbox::put_off;
 use super::task::{self, NewJob, NewTask};
 use super::timer::{self, NewTimer};
 use super::wait::{self, NewWait, Recheck, WaitOwner};
-use super::work::{self, NewWork, WorkChange};
+use super::work::{self, WorkChange};
 
 /// Facts that the rules can't derive from the agent's records: about other agents and the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -95,10 +94,8 @@ fn apply_action(
     let began = run.claimed_at.min(now);
     let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, began, past_ok)).transpose();
     match action {
-        Action::WorkAdd { objective, plan_status, todo, plan, blocked_by, recheck_after, pick } => {
-            let plan_status = plan_status.unwrap_or(PlanStatus::Ready);
-            let recheck_at = after(recheck_after);
-            work::add(draft, NewWork { objective, plan_status, todo, plan, blocked_by, recheck_at, pick })?;
+        Action::WorkAdd(new) => {
+            work::add(draft, new)?;
         }
         Action::WorkUpdate { id, objective, plan_status, todo, plan } => {
             work::update(draft, id, WorkChange { objective, plan_status, todo, plan })?;
@@ -107,7 +104,7 @@ fn apply_action(
             work::pick(draft, id, clear_blocker)?;
         }
         Action::WorkBlock { id, reason, recheck_after } => {
-            work::block(draft, id, reason, after(recheck_after))?;
+            work::block(draft, id, reason, recheck_after)?;
         }
         Action::WorkUnblock { id, reason } => {
             work::unblock(draft, id, &reason)?;

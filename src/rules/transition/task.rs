@@ -245,7 +245,7 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<T
         }
         TaskEnding::Lost(_) => {
             task.ended_at = Some(draft.now());
-            task.exit = task.started_at.filter(|_| task.child().is_none()).map(|_| Exit::Unknown);
+            task.exit = task.started_at.filter(|_| task.child().is_none()).map(|_| Exit::Unknown {});
         }
     }
     let message = result(draft, &task, last_line.as_deref());
@@ -327,7 +327,7 @@ fn result(draft: &mut Draft, task: &Task, last_line: Option<&str>) -> Message {
 }
 
 fn told(task: &Task, last_line: Option<&str>) -> String {
-    let exit = task.exit.as_ref().filter(|exit| **exit != Exit::Unknown).map(Exit::to_string);
+    let exit = task.exit.as_ref().filter(|exit| **exit != Exit::Unknown {}).map(Exit::to_string);
     let why: Vec<String> = task.reason.iter().cloned().chain(exit).collect();
     let mut text = format!("{}: {}", task.purpose(), task.status);
     if !why.is_empty() {

@@ -186,7 +186,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, cl
         ended_at: at,
         duration_ms: seen.map(|end| end.duration_ms),
         terminal,
-        exit: seen.map_or(Exit::Unknown, |end| end.exit.clone()),
+        exit: seen.map_or(Exit::Unknown {}, |end| end.exit.clone()),
         reason: reason.clone(),
         brief: brief.clone(),
         usage,

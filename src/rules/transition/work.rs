@@ -2,29 +2,17 @@
 
 use serde_json::{Value, json};
 
+use crate::model::action::WorkRequest;
 use crate::model::bound::PLAN;
 use crate::model::event::EventKind;
 use crate::model::id::WorkId;
 use crate::model::refusal::Refusal;
-use crate::model::time::Time;
+use crate::model::time::Span;
 use crate::model::transaction::Put;
 use crate::model::work::{PlanStatus, Todo, WorkItem, WorkState};
 
 use super::draft::Draft;
 use super::wait::end_on_item;
-
-/// Fields of a new item.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewWork {
-    pub objective: String,
-    pub plan_status: PlanStatus,
-    pub todo: Vec<Todo>,
-    pub plan: Option<String>,
-    pub blocked_by: Option<String>,
-    pub recheck_at: Option<Time>,
-    /// True if the new item becomes the current item.
-    pub pick: bool,
-}
 
 /// Changes to an item; fields that are `None` stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,16 +23,17 @@ pub struct WorkChange {
     pub plan: Option<String>,
 }
 
-pub fn add(draft: &mut Draft, new: NewWork) -> Result<WorkItem, Refusal> {
+/// Adds an item. A span counts from the time of the draft.
+pub fn add(draft: &mut Draft, new: WorkRequest) -> Result<WorkItem, Refusal> {
     check_objective(&new.objective)?;
     check_limit(draft)?;
     let id = WorkId(draft.stamp.mint());
     let agent = draft.records.state.agent.clone();
     let item = WorkItem {
-        plan_status: new.plan_status,
+        plan_status: new.plan_status.unwrap_or(PlanStatus::Ready),
         todo: new.todo,
         blocked_by: new.blocked_by,
-        recheck_at: new.recheck_at,
+        recheck_at: new.recheck_after.map(|span| draft.now().after(span)),
         ..WorkItem::new(id, agent, new.objective, draft.now())
     };
     if let Some(plan) = new.plan {
@@ -111,11 +100,12 @@ pub fn block(
     draft: &mut Draft,
     id: WorkId,
     reason: String,
-    recheck_at: Option<Time>,
+    recheck_after: Option<Span>,
 ) -> Result<WorkItem, Refusal> {
     if reason.trim().is_empty() {
         return Err(Refusal::usage("empty_reason", "a blocker needs a reason"));
     }
+    let recheck_at = recheck_after.map(|span| draft.now().after(span));
     revise(draft, id, "block", json!({}), |item| {
         item.blocked_by = Some(reason);
         item.recheck_at = recheck_at;
