@@ -17,6 +17,7 @@ use crate::engine::environment;
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Error, IoContext, Result, Status};
+use crate::model::action::Requester;
 use crate::model::bound::{Bound, MAX_SETTINGS};
 use crate::model::id::AgentName;
 use crate::model::json::{self, Sent};
@@ -66,6 +67,13 @@ pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
 pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> {
     let at = Time::said(word, now, Direction::Ahead).map_err(|error| Error::in_word(flag, error))?;
     Ok(to_come(at, now, past_ok)?)
+}
+
+/// Returns the caller of a request to an agent.
+pub fn requester(session: &Session, agent: &Agent<'_>) -> Result<Requester> {
+    let caller = session.caller(agent.store())?;
+    let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
+    Ok(Requester { since: session.clock.now(), hops: caller.and_then(|caller| caller.hops), in_turn })
 }
 
 /// Returns the argument TEXT, stdin for `-`, or the contents of a file for `@FILE`. Without TEXT,

@@ -14,7 +14,6 @@ use crate::model::action::WorkRequest;
 use crate::model::bound::PLAN;
 use crate::model::id::WorkId;
 use crate::model::refusal::Refusal;
-use crate::model::time::{Span, Time};
 use crate::model::wait::Wait;
 use crate::model::work::{SchedulingState, Todo, WorkItem, WorkState};
 use crate::report::output::Output;
@@ -43,11 +42,6 @@ fn change<T>(
 ) -> Result<T> {
     authority::reach_records(Context::new(session, agent), CHANGE)?;
     Ok(Context::new(session, agent).change(rule)?.made)
-}
-
-/// Returns the moment at the end of a span from now; `None` without a span.
-fn moment_in(session: &Session, span: Option<Span>) -> Option<Time> {
-    span.map(|span| session.clock.now().after(span))
 }
 
 pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<Status> {

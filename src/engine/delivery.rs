@@ -244,7 +244,7 @@ pub fn admit_each_once(
     retried.into_iter().try_for_each(|failed| rules::requeue(&mut draft, failed))?;
     for message in new {
         match later {
-            Some(at) => rules::put_off(&mut draft, message, at)?,
+            Some(at) => rules::put_off(&mut draft, message, at),
             None => admit_drop(&mut draft, message, None),
         }
     }

@@ -362,7 +362,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
                     around.objections.push((at, objection(error)?));
                 }
             }
-            Action::TimerAdd { cron: Some(_), time_zone: None, .. } => {
+            Action::TimerAdd(new) if new.cron.is_some() && new.time_zone.is_none() => {
                 match context.session.clock.time_zone() {
                     Ok(zone) => around.time_zone = zone,
                     Err(error) => around.objections.push((at, objection(error)?)),
@@ -377,20 +377,20 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
                     around.objections.push((at, objection(error)?));
                 }
             }
-            Action::Wait { trigger_id: Some(id), .. } => {
-                around.triggers.extend(seen.open_one::<Trigger>(*id)?.filter(Trigger::is_active));
-            }
-            Action::Wait { kind: WaitKind::Task, resource, .. } => {
-                around.ended_tasks.extend(ended_task(agent, resource.as_deref())?);
+            Action::Wait(new) => {
+                if let Some(id) = new.trigger_id {
+                    around.triggers.extend(seen.open_one::<Trigger>(id)?.filter(Trigger::is_active));
+                } else if new.kind == WaitKind::Task {
+                    around.ended_tasks.extend(ended_task(agent, new.resource.as_deref())?);
+                }
             }
             Action::TaskStart { .. }
-            | Action::WorkAdd { .. }
+            | Action::WorkAdd(_)
             | Action::WorkUpdate { .. }
             | Action::WorkPick { .. }
             | Action::WorkBlock { .. }
             | Action::WorkUnblock { .. }
-            | Action::TimerAdd { .. }
-            | Action::Wait { .. } => {}
+            | Action::TimerAdd(_) => {}
         }
     }
     Ok(around)

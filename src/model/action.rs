@@ -48,31 +48,7 @@ tagged! {
             result: Option<String>,
         },
         #[serde(rename = "wait")]
-        Wait {
-            kind: WaitKind,
-            reason: String,
-            /// Answers that an operator wait offers.
-            #[serde(default)]
-            options: Vec<String>,
-            /// Resource that the wait names. Absent in a wait for a task: the task of the preceding
-            /// `task.start`.
-            resource: Option<String>,
-            work_item_id: Option<WorkId>,
-            whole_agent: bool,
-            #[serde(rename = "in")]
-            within: Option<Span>,
-            at: Option<Time>,
-            past_ok: bool,
-            /// Interval at which a message tells the agent to check the wait.
-            recheck_after: Option<Span>,
-            /// Time of one message that tells the agent to check the wait; not with
-            /// `recheck_after`.
-            recheck_at: Option<Time>,
-            expires_after: Option<Span>,
-            source: Option<String>,
-            no_fallback: Option<String>,
-            trigger_id: Option<TriggerId>,
-        },
+        Wait(WaitRequest),
         /// Starts a task after the turn is settled.
         #[serde(rename = "task.start")]
         TaskStart {
@@ -91,21 +67,7 @@ tagged! {
             timeout: Option<Span>,
         },
         #[serde(rename = "timer.add")]
-        TimerAdd {
-            #[serde(rename = "in")]
-            within: Option<Span>,
-            at: Option<Time>,
-            past_ok: bool,
-            every: Option<Span>,
-            cron: Option<String>,
-            /// True if the first field of `cron` is seconds.
-            seconds: bool,
-            time_zone: Option<String>,
-            text: Option<String>,
-            catch_up: Option<CatchUp>,
-            grace: Option<Span>,
-            name: Option<String>,
-        },
+        TimerAdd(TimerRequest),
         #[serde(rename = "enqueue")]
         Enqueue {
             /// Receiving agent; absent: the agent itself.
@@ -142,4 +104,65 @@ pub struct WorkRequest {
     pub blocked_by: Option<String>,
     pub recheck_after: Option<Span>,
     pub pick: bool,
+}
+
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TimerRequest {
+    #[serde(rename = "in")]
+    pub within: Option<Span>,
+    pub at: Option<Time>,
+    pub past_ok: bool,
+    pub every: Option<Span>,
+    pub cron: Option<String>,
+    /// True if the first field of `cron` is seconds.
+    pub seconds: bool,
+    pub time_zone: Option<String>,
+    pub text: Option<String>,
+    pub catch_up: Option<CatchUp>,
+    pub grace: Option<Span>,
+    pub name: Option<String>,
+}
+
+/// Caller of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Requester {
+    /// Start of the turn with the request, else the present. An earlier time counts as past.
+    pub since: Time,
+    /// Hops of the turn or task that makes the request; absent for other callers.
+    pub hops: Option<u32>,
+    /// True if the running turn of the agent makes the request.
+    pub in_turn: bool,
+}
+
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WaitRequest {
+    pub kind: WaitKind,
+    pub reason: String,
+    /// Answers that an operator wait offers.
+    #[serde(default)]
+    pub options: Vec<String>,
+    /// Resource that the wait names. Absent in a wait for a task: the task of the preceding
+    /// `task.start`.
+    pub resource: Option<String>,
+    pub work_item_id: Option<WorkId>,
+    pub whole_agent: bool,
+    #[serde(rename = "in")]
+    pub within: Option<Span>,
+    pub at: Option<Time>,
+    pub past_ok: bool,
+    /// Interval at which a message tells the agent to check the wait.
+    pub recheck_after: Option<Span>,
+    /// Time of one message that tells the agent to check the wait; not with
+    /// `recheck_after`.
+    pub recheck_at: Option<Time>,
+    pub expires_after: Option<Span>,
+    pub source: Option<String>,
+    pub no_fallback: Option<String>,
+    pub trigger_id: Option<TriggerId>,
 }

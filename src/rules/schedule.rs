@@ -45,6 +45,19 @@ pub fn to_come(at: Time, since: Time, past_ok: bool) -> Result<Time, Refusal> {
         .hint("if this is intended, use --past-ok, or in JSON \"past_ok\": true"))
 }
 
+/// Returns the time that a request names: a time, which may not be before `since` unless `past_ok`
+/// is true, or else a span from now.
+pub fn requested_time(
+    within: Option<Span>,
+    at: Option<Time>,
+    past_ok: bool,
+    since: Time,
+    now: Time,
+) -> Result<Option<Time>, Refusal> {
+    let at = at.map(|at| to_come(at, since, past_ok)).transpose()?;
+    Ok(at.or(within.map(|span| now.after(span))))
+}
+
 /// Returns a cron schedule. The expression has five fields, or six with the seconds first if
 /// `seconds` is true.
 pub fn calendar(expression: String, time_zone: String, seconds: bool) -> Result<Schedule, Refusal> {

@@ -5,19 +5,19 @@ use serde::Serialize;
 use crate::cli::{self, CommandGroup, TimerCommand};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
+use crate::model::action::TimerRequest;
 use crate::model::bound::Bound;
-use crate::model::message::Body;
 use crate::model::time::Time;
-use crate::model::timer::{CatchUp, Schedule, Timer};
+use crate::model::timer::{Schedule, Timer};
 use crate::model::zone::{self, Zone};
 use crate::report::output::Output;
 use crate::report::text::{one_line, relative};
 use crate::rules::schedule::calendar;
-use crate::rules::transition::timer::{self, NewTimer};
+use crate::rules::transition::timer;
 
 use super::change;
 use crate::commands::args::{
-    agent_and_text, answer, find_open, moment, parse, several_agents, text, wrong_word,
+    agent_and_text, answer, find_open, moment, parse, requester, several_agents, text, wrong_word,
 };
 
 /// Added timer, with its next fire in local time.
@@ -47,19 +47,22 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
             let (name, word) = agent_and_text(said)?;
             let agent = store.agent(&name)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
-            let hops = session.caller(&store)?.and_then(|caller| caller.hops);
-            let new = NewTimer {
-                schedule: read_schedule(session, &schedule, tz, seconds, past_ok)?,
-                catch_up: catch_up.unwrap_or(CatchUp::Once),
+            let by = requester(session, &agent)?;
+            let cli::ScheduleArgs { within, at, every, cron } = schedule;
+            let new = TimerRequest {
+                within,
+                at: at.map(|word| moment("--at", &word, by.since, past_ok)).transpose()?,
+                past_ok,
+                every,
+                time_zone: cron_zone(session, cron.as_deref(), tz, seconds)?,
+                cron,
+                seconds,
+                text: word.map(|word| text("TEXT", Some(&word), &bound)).transpose()?,
+                catch_up,
                 grace,
                 name: key,
-                body: word
-                    .map(|word| text("TEXT", Some(&word), &bound).map(|text| Body::Text { text }))
-                    .transpose()?,
-                message: None,
-                hops,
             };
-            let (timer, action) = change(session, &agent, |draft| timer::add(draft, new))?;
+            let (timer, action) = change(session, &agent, |draft| timer::add(draft, new, by))?;
             let zone = zone_of(&timer);
             let (time_zone, next_local) = (zone.to_string(), timer.next_at.in_zone(&zone));
             let added = AddedTimer { action, timer: &timer, time_zone: &time_zone, next_local: &next_local };
@@ -94,30 +97,21 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
     }
 }
 
-/// Parses the flags of a schedule. clap ensures that exactly one is given.
-fn read_schedule(
+/// Returns the time zone of --cron, after a check of both. `None`: the timer has no calendar.
+fn cron_zone(
     session: &Session,
-    args: &cli::ScheduleArgs,
+    cron: Option<&str>,
     tz: Option<String>,
     seconds: bool,
-    past_ok: bool,
-) -> Result<Schedule> {
-    let now = session.clock.now();
-    if let Some(span) = args.within {
-        return Ok(Schedule::At { at: now.after(span) });
-    }
-    if let Some(word) = &args.at {
-        return Ok(Schedule::At { at: moment("--at", word, now, past_ok)? });
-    }
-    if let Some(every) = args.every {
-        return Ok(Schedule::Every { every, from: now });
-    }
-    let expression = args.cron.clone().unwrap_or_default();
+) -> Result<Option<String>> {
+    let Some(expression) = cron else { return Ok(None) };
     if let Some(zone) = &tz {
         parse::<Zone>("--tz", zone)?;
     }
-    let time_zone = tz.map_or_else(|| session.clock.time_zone(), Ok)?;
-    calendar(expression, time_zone, seconds).map_err(|refusal| wrong_word("--cron", refusal))
+    let zone = tz.map_or_else(|| session.clock.time_zone(), Ok)?;
+    calendar(expression.to_owned(), zone.clone(), seconds)
+        .map_err(|refusal| wrong_word("--cron", refusal))?;
+    Ok(Some(zone))
 }
 
 fn timer_line(timer: &Timer, now: Time, out: &Output) -> String {

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::cli::{self, WaitCommand};
 use crate::commands::args::{
-    answer, each_listed, ended_records, find_any, find_open, moment, open_id, parse, read_record,
+    answer, each_listed, ended_records, find_any, find_open, moment, open_id, parse, read_record, requester,
     required_agent,
 };
 use crate::engine::authority;
@@ -12,16 +12,17 @@ use crate::engine::context::Context;
 use crate::engine::lookup::{self, active_trigger, ended_task};
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
+use crate::model::action::WaitRequest;
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 use crate::model::work::WorkItem;
 use crate::report::output::Tone;
 use crate::report::text::one_line;
 use crate::report::wait as shown_wait;
-use crate::rules::transition::wait::{self, NewWait, Recheck, Set, WaitOwner};
+use crate::rules::transition::wait::{self, Set};
 use crate::store::{Agent, Store};
 
-use super::{CHANGE, change, moment_in};
+use super::{CHANGE, change};
 
 pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     let store = session.store()?;
@@ -75,43 +76,37 @@ fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -
 
 fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     let agent = store.agent(&required_agent(&args.agent)?)?;
-    let caller = session.caller(store)?;
+    let by = requester(session, &agent)?;
     let find = |part| lookup::open_or_archived::<WorkItem>(store, Some(agent.name().clone()), part);
-    let named = args.work_item.as_deref().map(find).transpose()?.map(|(_, id)| id);
-    let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
-    let of_turn = if in_turn { agent.peek()?.current_run.and_then(|run| run.work_item_id) } else { None };
+    let work_item_id = args.work_item.as_deref().map(find).transpose()?.map(|(_, id)| id);
     let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;
-    let mut new = NewWait {
+    let time = |flag, word: Option<String>, past_ok| {
+        word.map(|word| moment(flag, &word, by.since, past_ok)).transpose()
+    };
+    let new = WaitRequest {
         // clap ensures that the kind and the reason are given, so the defaults are unused.
         kind: args.on.unwrap_or(WaitKind::Operator),
-        trigger: None,
         reason: args.reason.unwrap_or_default(),
         options: args.options,
-        owner: match named {
-            Some(id) => WaitOwner::Work(id),
-            None if args.whole_agent => WaitOwner::Agent,
-            None => WaitOwner::Nearest(of_turn),
-        },
-        wake_at: match args.at.as_deref() {
-            Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
-            None => moment_in(session, args.within),
-        },
-        recheck: match args.recheck_at.as_deref() {
-            Some(word) => Some(Recheck::At(moment("--recheck-at", word, session.clock.now(), false)?)),
-            None => args.recheck.map(Recheck::Every),
-        },
-        expires_at: moment_in(session, args.expires),
+        resource: args.resource,
+        work_item_id,
+        whole_agent: args.whole_agent,
+        within: args.within,
+        at: time("--at", args.at, args.past_ok)?,
+        past_ok: args.past_ok,
+        recheck_after: args.recheck,
+        recheck_at: time("--recheck-at", args.recheck_at, false)?,
+        expires_after: args.expires,
         source: args.source,
         no_fallback: args.no_fallback,
-        ended_task: ended_task(&agent, args.resource.as_deref())?,
-        hops: caller.and_then(|caller| caller.hops),
-        resource: args.resource,
+        trigger_id,
     };
+    let ended_task = ended_task(&agent, new.resource.as_deref())?;
     authority::reach_records(Context::new(session, &agent), CHANGE)?;
     let open = Context::new(session, &agent).open()?;
     // The trigger may have been revoked since it was looked up.
-    new.trigger = trigger_id.map(|id| active_trigger(&open.locked.records_snapshot(), id)).transpose()?;
-    let Set { wait, replaces } = open.change(|draft| wait::set(draft, new))?.made;
+    let trigger = trigger_id.map(|id| active_trigger(&open.locked.records_snapshot(), id)).transpose()?;
+    let Set { wait, replaces } = open.change(|draft| wait::set(draft, new, by, trigger, ended_task))?.made;
     if !wait.is_active() {
         session.out.note(&format!("{} is over already: its task had ended", wait.id));
     }

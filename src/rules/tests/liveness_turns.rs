@@ -111,23 +111,23 @@ fn turn_cases() -> Vec<TurnCase> {
     cases
 }
 
-fn another(waiting: Waiting, owner: wait::WaitOwner) -> NewWait {
+fn another(waiting: Waiting, on: Option<WorkId>) -> WaitRequest {
     let resource = (!waiting.is_bare).then(|| "resource:1".to_owned());
-    NewWait { resource, hops: Some(0), ..new_wait(WaitKind::External, owner) }
+    WaitRequest { resource, ..new_wait(WaitKind::External, on) }
 }
 
 fn act_in_turn(world: &mut World, case: &TurnCase) {
     let item = item_of(1, case.waiting.owner);
-    let on_item = item.map_or(wait::WaitOwner::Agent, wait::WaitOwner::Work);
+    let set = |draft: &mut Draft, new| {
+        wait::set(draft, new, Requester { hops: Some(0), ..outside() }, None, None).map(drop)
+    };
     world.control(|draft| match (case.doing, item) {
         (Doing::AsksTheOperator, _) => {
-            let new = NewWait { kind: WaitKind::Operator, resource: None, ..another(case.waiting, on_item) };
-            wait::set(draft, new).map(drop)
+            let new = WaitRequest { kind: WaitKind::Operator, resource: None, ..another(case.waiting, item) };
+            set(draft, new)
         }
-        (Doing::WaitsAsTheAgent, _) => {
-            wait::set(draft, another(case.waiting, wait::WaitOwner::Agent)).map(drop)
-        }
-        (Doing::WaitsAgain, _) => wait::set(draft, another(case.waiting, on_item)).map(drop),
+        (Doing::WaitsAsTheAgent, _) => set(draft, another(case.waiting, None)),
+        (Doing::WaitsAgain, _) => set(draft, another(case.waiting, item)),
         (Doing::CompletesTheItem, Some(item)) => complete(draft, item, None, None).map(drop),
         (Doing::PicksTheItem, Some(item)) => pick(draft, item, Some("clear".to_owned())).map(drop),
         (Doing::BlocksTheItem, Some(item)) => block(draft, item, "a decision".to_owned(), None).map(drop),

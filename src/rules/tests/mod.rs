@@ -43,6 +43,7 @@ mod work;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::model::action::{Requester, TimerRequest, WaitRequest};
 use crate::model::agent::Status;
 use crate::model::attention::Subject;
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
@@ -102,7 +103,7 @@ use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::take_in::take_in;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{claim, finish_stop, interrupt, settle};
-use crate::rules::transition::wait::{NewWait, WaitOwner, end_wait};
+use crate::rules::transition::wait::{Set, end_wait, set};
 use crate::rules::transition::work::{complete, pick};
 
 /// Present time of every test, 2023-11-14T22:13:20Z.
@@ -448,23 +449,36 @@ pub fn task_end(exit: Exit, ended_at: Time) -> TaskEnd {
     }
 }
 
-/// Returns a request for a wait without a subject. Only a timer wait has a time, in one second.
-pub fn new_wait(kind: WaitKind, owner: WaitOwner) -> NewWait {
-    NewWait {
-        trigger: None,
+/// Returns a request for a wait without a subject, on an item or on the whole agent. Only a timer
+/// wait has a time, in one second.
+pub fn new_wait(kind: WaitKind, work_item_id: Option<WorkId>) -> WaitRequest {
+    WaitRequest {
         kind,
         reason: "why".to_owned(),
         options: Vec::new(),
-        owner,
         resource: None,
-        wake_at: (kind == WaitKind::Timer).then(|| at(1000)),
-        recheck: None,
-        expires_at: None,
+        work_item_id,
+        whole_agent: true,
+        within: (kind == WaitKind::Timer).then(|| secs(1)),
+        at: None,
+        past_ok: false,
+        recheck_after: None,
+        recheck_at: None,
+        expires_after: None,
         source: None,
         no_fallback: None,
-        ended_task: None,
-        hops: None,
+        trigger_id: None,
     }
+}
+
+/// Sets a wait for a caller outside of any turn or task.
+pub fn set_wait(draft: &mut Draft, new: WaitRequest) -> Result<Set, Refusal> {
+    set(draft, new, outside(), None, None)
+}
+
+/// Returns a caller outside of any turn or task.
+pub fn outside() -> Requester {
+    Requester { since: now(), hops: None, in_turn: false }
 }
 
 /// Returns the stop of a run whose processes are killed in a second.

@@ -1,7 +1,6 @@
 //! Tests of the changes of work items, waits and timers: their results and their refusals.
 
-use crate::rules::transition::timer::{NewTimer, add, take_in_due};
-use crate::rules::transition::wait::set;
+use crate::rules::transition::timer::{add, take_in_due};
 use crate::rules::transition::work::{WorkChange, unblock, update};
 
 use super::*;
@@ -20,20 +19,26 @@ fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
 
 #[test]
 fn the_owner_of_a_wait_is_the_named_item_or_else_the_focus_or_the_agent() {
-    for (owner, focus, expected) in [
-        (WaitOwner::Agent, Some(1), Ok(None)),
-        (WaitOwner::Work(work_id(2)), Some(1), Ok(Some(2))),
-        (WaitOwner::Work(work_id(9)), Some(1), Err("not_open")),
-        (WaitOwner::Nearest(Some(work_id(2))), Some(1), Ok(Some(2))),
-        (WaitOwner::Nearest(Some(work_id(9))), Some(1), Ok(Some(1))),
-        (WaitOwner::Nearest(None), Some(1), Ok(Some(1))),
-        (WaitOwner::Nearest(None), None, Ok(None)),
+    // Rows: the named item, if the agent itself is named, the item of the turn, the current item.
+    for (named, whole_agent, of_turn, focus, expected) in [
+        (None, true, None, Some(1), Ok(None)),
+        (Some(2), false, None, Some(1), Ok(Some(2))),
+        (Some(9), false, None, Some(1), Err("not_open")),
+        (None, false, Some(2), Some(1), Ok(Some(2))),
+        (None, false, Some(9), Some(1), Ok(Some(1))),
+        (None, false, None, Some(1), Ok(Some(1))),
+        (None, false, None, None, Ok(None)),
     ] {
         let mut records = with_work(&[1, 2]);
         records.state.focus = focus.map(work_id);
-        let made = set(&mut draft(records), new_wait(WaitKind::Operator, owner));
+        let run = CurrentRun { work_item_id: of_turn.map(work_id), ..current_run(&prompt(1)) };
+        records.state.current_run = Some(run);
+        let new = WaitRequest { whole_agent, ..new_wait(WaitKind::Operator, named.map(work_id)) };
+        let by = Requester { in_turn: true, ..outside() };
+        let made = set(&mut draft(records), new, by, None, None);
         let found = made.map(|made| made.wait.work_item_id).map_err(|refusal| refusal.kind);
-        assert_eq!(found, expected.map(|number: Option<u32>| number.map(work_id)), "{owner:?}");
+        let expected = expected.map(|number: Option<u32>| number.map(work_id));
+        assert_eq!(found, expected, "{named:?} {of_turn:?} {focus:?}");
     }
 }
 
@@ -46,7 +51,7 @@ fn a_wait_on_an_item_replaces_that_items_wait_and_no_other() {
         wait(3, WaitKind::Operator),
     ];
     let mut draft = draft(records);
-    set(&mut draft, new_wait(WaitKind::Timer, WaitOwner::Work(work_id(1)))).expect("a wait");
+    set_wait(&mut draft, new_wait(WaitKind::Timer, Some(work_id(1)))).expect("a wait");
     let left: Vec<_> = draft.records.waits[..2].iter().map(|wait| wait.id).collect();
     assert_eq!((left, draft.records.waits.len()), (vec![wait_id(2), wait_id(3)], 3));
     assert_eq!(ended(&finish(draft)), [WaitStatus::Cancelled]);
@@ -63,18 +68,18 @@ fn a_wait_for_a_resource_replaces_the_waits_of_its_owner_for_that_resource() {
         wait(4, WaitKind::Operator),
         bound,
     ];
-    type Row<'r> = (WaitOwner, Option<&'r str>, &'r [u32], &'r [WaitStatus]);
+    type Row<'r> = (Option<WorkId>, Option<&'r str>, &'r [u32], &'r [WaitStatus]);
     let rows: [Row<'_>; 4] = [
-        (WaitOwner::Agent, Some("pr:1"), &[1, 5], &[WaitStatus::Cancelled, WaitStatus::Resolved]),
-        (WaitOwner::Agent, Some("pr:3"), &[], &[]),
-        (WaitOwner::Agent, None, &[], &[]),
-        (WaitOwner::Work(work_id(1)), Some("pr:3"), &[3], &[WaitStatus::Cancelled]),
+        (None, Some("pr:1"), &[1, 5], &[WaitStatus::Cancelled, WaitStatus::Resolved]),
+        (None, Some("pr:3"), &[], &[]),
+        (None, None, &[], &[]),
+        (Some(work_id(1)), Some("pr:3"), &[3], &[WaitStatus::Cancelled]),
     ];
     for (owner, resource, replaced, ended_as) in rows {
         let mut draft = draft(Records { waits: waits.clone(), ..with_work(&[1]) });
         let resource = resource.map(str::to_owned);
-        let new = NewWait { resource, ..new_wait(WaitKind::External, owner) };
-        let made = set(&mut draft, new).expect("a wait");
+        let new = WaitRequest { resource, ..new_wait(WaitKind::External, owner) };
+        let made = set_wait(&mut draft, new).expect("a wait");
         let expected: Vec<_> = replaced.iter().copied().map(wait_id).collect();
         let replaces: Vec<_> = made.replaces.iter().map(|wait| wait.id).collect();
         assert_eq!(replaces, expected, "{owner:?}");
@@ -169,8 +174,8 @@ fn catch_up_determines_the_fires_and_missed_fires_of_a_timer() {
         assert!(left.next_at > at(now_ms), "{catch_up:?} at {now_ms}");
         assert_eq!(messages, fired_times, "{catch_up:?} at {now_ms}");
     }
-    let refused = NewTimer::new(Schedule::Every { every: secs(0), from: now() });
-    let found = add(&mut draft(records()), refused).map_err(|refusal| refusal.kind);
+    let refused = TimerRequest { every: Some(secs(0)), ..TimerRequest::default() };
+    let found = add(&mut draft(records()), refused, outside()).map_err(|refusal| refusal.kind);
     assert_eq!(found, Err("schedule_too_short"));
 }
 
@@ -198,15 +203,16 @@ fn a_fire_that_is_later_than_the_grace_is_missed() {
 
 #[test]
 fn a_name_has_one_active_timer() {
-    let named = |every: u64, words: &str| NewTimer {
-        catch_up: CatchUp::Skip,
+    let named = |every: u64, words: &str| TimerRequest {
+        every: Some(secs(every)),
+        catch_up: Some(CatchUp::Skip),
         grace: Some(secs(60)),
         name: Some("nightly".to_owned()),
-        body: Some(text(words)),
-        ..NewTimer::new(Schedule::Every { every: secs(every), from: now() })
+        text: Some(words.to_owned()),
+        ..TimerRequest::default()
     };
     let mut draft = draft(records());
-    let (first, action) = add(&mut draft, named(600, "look")).expect("a timer");
+    let (first, action) = add(&mut draft, named(600, "look"), outside()).expect("a timer");
     assert_eq!(action, "added");
     draft.records.timers[0].next_at = at(5000);
     // A timer of the same definition stays unchanged. A new text keeps the time of the next fire,
@@ -215,25 +221,29 @@ fn a_name_has_one_active_timer() {
         (named(600, "look"), "unchanged", at(5000)),
         (named(600, "look again"), "replaced", at(5000)),
         (named(700, "look again"), "replaced", at(700_000)),
-        (NewTimer { grace: None, ..named(700, "look again") }, "replaced", at(700_000)),
+        (TimerRequest { grace: None, ..named(700, "look again") }, "replaced", at(700_000)),
     ] {
-        let (timer, found) = add(&mut draft, again).expect("a timer");
+        let (timer, found) = add(&mut draft, again, outside()).expect("a timer");
         assert_eq!((timer.id, found, timer.next_at), (first.id, action, next_at));
         assert_eq!(draft.records.timers, [timer]);
     }
-    let other = NewTimer { name: Some("weekly".to_owned()), ..named(600, "look") };
-    let (other, action) = add(&mut draft, other).expect("a timer");
+    let other = TimerRequest { name: Some("weekly".to_owned()), ..named(600, "look") };
+    let (other, action) = add(&mut draft, other, outside()).expect("a timer");
     assert_eq!((action, draft.records.timers.len()), ("added", 2));
     crate::rules::transition::timer::cancel(&mut draft, other.id).expect("it is active");
     let (again, action) =
-        add(&mut draft, NewTimer { name: other.name, ..named(600, "look") }).expect("a timer");
+        add(&mut draft, TimerRequest { name: other.name, ..named(600, "look") }, outside()).expect("a timer");
     assert_eq!((action, again.id != other.id), ("added", true));
     for name in ["", " ", "a\nb", &"x".repeat(101)] {
-        let refused = NewTimer { name: Some(name.to_owned()), ..named(600, "look") };
-        assert_eq!(add(&mut draft, refused).map_err(|refusal| refusal.kind), Err("invalid_timer"), "{name}");
+        let refused = TimerRequest { name: Some(name.to_owned()), ..named(600, "look") };
+        assert_eq!(
+            add(&mut draft, refused, outside()).map_err(|refusal| refusal.kind),
+            Err("invalid_timer"),
+            "{name}"
+        );
     }
-    let refused = NewTimer { catch_up: CatchUp::Once, ..named(600, "look") };
-    assert_eq!(add(&mut draft, refused).map_err(|refusal| refusal.kind), Err("invalid_timer"));
+    let refused = TimerRequest { catch_up: Some(CatchUp::Once), ..named(600, "look") };
+    assert_eq!(add(&mut draft, refused, outside()).map_err(|refusal| refusal.kind), Err("invalid_timer"));
 }
 
 #[test]

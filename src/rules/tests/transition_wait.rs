@@ -3,8 +3,8 @@
 
 use crate::model::wait::Recoverability;
 use crate::rules::transition::task::{self, TaskEnding as TaskOver};
-use crate::rules::transition::timer::{self, NewTimer};
-use crate::rules::transition::wait::{Recheck, bind, cancel, set, settle_bound};
+use crate::rules::transition::timer;
+use crate::rules::transition::wait::{bind, cancel, set, settle_bound};
 use crate::rules::transition::work::{WorkChange, update};
 
 use super::liveness::stop_and_kill;
@@ -208,8 +208,7 @@ fn a_requeued_dead_letter_ends_the_waits_that_it_names() {
 #[test]
 fn a_change_of_its_item_resolves_a_bound_wait_and_cancels_an_active_wait() {
     type Change = fn(&mut Draft) -> Result<(), Refusal>;
-    let again: Change =
-        |draft| set(draft, new_wait(WaitKind::Operator, WaitOwner::Work(work_id(2)))).map(drop);
+    let again: Change = |draft| set_wait(draft, new_wait(WaitKind::Operator, Some(work_id(2)))).map(drop);
     let changes: [Change; 3] = [
         again,
         |draft| complete(draft, work_id(2), None, None).map(drop),
@@ -375,14 +374,12 @@ fn after_the_loss_of_its_message_a_recheck_repeats() {
 
 #[test]
 fn a_recheck_with_a_period_below_one_second_is_refused() {
-    for (recheck, is_refused) in [
-        (Recheck::Every(Span::from_millis(999)), true),
-        (Recheck::Every(secs(1)), false),
-        (Recheck::At(at(1)), false),
-    ] {
-        let new = NewWait { recheck: Some(recheck), ..new_wait(WaitKind::System, WaitOwner::Agent) };
-        let refused = set(&mut draft(records()), new).map_err(|refusal| refusal.kind).err();
-        assert_eq!(refused, is_refused.then_some("schedule_too_short"), "{recheck:?}");
+    for (recheck_after, recheck_at, is_refused) in
+        [(Some(Span::from_millis(999)), None, true), (Some(secs(1)), None, false), (None, Some(at(1)), false)]
+    {
+        let new = WaitRequest { recheck_after, recheck_at, ..new_wait(WaitKind::System, None) };
+        let refused = set_wait(&mut draft(records()), new).map_err(|refusal| refusal.kind).err();
+        assert_eq!(refused, is_refused.then_some("schedule_too_short"), "{recheck_after:?}");
     }
 }
 
@@ -453,12 +450,9 @@ fn a_wait_for_an_ended_task_is_resolved_at_once_unless_its_result_is_still_queue
     let ended = |result_id| Task { result_id, ..task(1, TaskStatus::Completed) };
     for (result_id, status) in [(None, WaitStatus::Resolved), (Some(message_id(9)), WaitStatus::Active)] {
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
-        let new = NewWait {
-            resource: Some(task_id(1).to_string()),
-            ended_task: Some(ended(result_id)),
-            ..new_wait(WaitKind::Task, WaitOwner::Work(work_id(1)))
-        };
-        let made = set(&mut draft, new).expect("a wait");
+        let resource = Some(task_id(1).to_string());
+        let new = WaitRequest { resource, ..new_wait(WaitKind::Task, Some(work_id(1))) };
+        let made = set(&mut draft, new, outside(), None, Some(ended(result_id))).expect("a wait");
         assert_eq!((made.wait.status, made.wait.result_id), (status, result_id));
         assert_eq!(draft.records.waits.len(), usize::from(result_id.is_some()));
     }
@@ -497,9 +491,7 @@ fn input_that_was_set_aside_has_one_turn_when_the_wait_that_kept_it_out_ends() {
         |world| world.control(|draft| complete(draft, work_id(1), None, None).map(drop)),
         |world| world.control(|draft| pick(draft, work_id(1), Some("clear".to_owned())).map(drop)),
         |world| {
-            world.control(|draft| {
-                set(draft, new_wait(WaitKind::Operator, WaitOwner::Work(work_id(1)))).map(drop)
-            })
+            world.control(|draft| set_wait(draft, new_wait(WaitKind::Operator, Some(work_id(1)))).map(drop))
         },
     ];
     for end in ends {
@@ -574,17 +566,18 @@ fn an_interjection_binds_operator_waits_to_the_message_of_the_run() {
 fn a_deadline_within_a_minute_continues_the_chain_of_hops_and_a_later_one_does_not() {
     for (millis, hops) in [(60_000, 4), (60_001, 0)] {
         let mut draft = draft(Records { works: vec![work(1)], ..records() });
-        let deadlines: [fn(Time) -> NewWait; 3] = [
-            |at| NewWait { wake_at: Some(at), ..new_wait(WaitKind::Timer, WaitOwner::Agent) },
-            |at| NewWait { recheck: Some(Recheck::At(at)), ..new_wait(WaitKind::External, WaitOwner::Agent) },
-            |at| NewWait { expires_at: Some(at), ..new_wait(WaitKind::System, WaitOwner::Agent) },
-        ];
-        for deadline in deadlines {
-            let made = set(&mut draft, NewWait { hops: Some(3), ..deadline(at(millis)) }).expect("a wait");
+        let (time, span) = (Some(at(millis)), Some(Span::from_millis(millis.unsigned_abs())));
+        let by = Requester { hops: Some(3), ..outside() };
+        for new in [
+            WaitRequest { within: None, at: time, ..new_wait(WaitKind::Timer, None) },
+            WaitRequest { recheck_at: time, ..new_wait(WaitKind::External, None) },
+            WaitRequest { expires_after: span, ..new_wait(WaitKind::System, None) },
+        ] {
+            let made = set(&mut draft, new, by, None, None).expect("a wait");
             assert_eq!(made.wait.hops, hops, "{millis}");
         }
-        let new = NewTimer { hops: Some(3), ..NewTimer::new(Schedule::At { at: at(millis) }) };
-        assert_eq!(timer::add(&mut draft, new).expect("a timer").0.hops, hops);
+        let new = TimerRequest { at: time, ..TimerRequest::default() };
+        assert_eq!(timer::add(&mut draft, new, by).expect("a timer").0.hops, hops);
         // The message of a deadline has the hops of its wait.
         let mut due = draft_at(Records { inbox: Default::default(), ..draft.records }, at(FAR));
         timer::take_in_due(&mut due);
@@ -594,10 +587,10 @@ fn a_deadline_within_a_minute_continues_the_chain_of_hops_and_a_later_one_does_n
     }
     // A wait beyond the limit of hops is refused. A wait set outside of a turn starts a new chain.
     let mut full = draft(records());
-    let wake_at = Some(at(1000));
-    let too_far = NewWait { wake_at, hops: Some(20), ..new_wait(WaitKind::Timer, WaitOwner::Agent) };
-    assert_eq!(set(&mut full, too_far.clone()).map_err(|refusal| refusal.kind).err(), Some("hop_limit"));
-    assert!(set(&mut full, NewWait { hops: None, ..too_far }).is_ok());
+    let (new, by) = (new_wait(WaitKind::Timer, None), Requester { hops: Some(20), ..outside() });
+    let refused = set(&mut full, new.clone(), by, None, None).map_err(|refusal| refusal.kind);
+    assert_eq!(refused.err(), Some("hop_limit"));
+    assert!(set_wait(&mut full, new).is_ok());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Actions of an outcome file, applied in order in the transaction that settles the turn.
 
-use crate::model::action::Action;
+use crate::model::action::{Action, Requester};
 use crate::model::bound::{Bound, OUTBOX};
 use crate::model::id::{AgentName, TaskId, TriggerId};
 use crate::model::message::Body;
@@ -9,20 +9,19 @@ use crate::model::state::CurrentRun;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
-use crate::model::timer::{CatchUp, Schedule};
 use crate::model::trigger::Trigger;
 use crate::model::turn::RunClaimant;
 use crate::model::wait::WaitKind;
 
 use crate::rules::admission::admit;
-use crate::rules::schedule::{calendar, to_come};
+use crate::rules::schedule::to_come;
 
 use super::arrival::admit_drop;
 use super::draft::Draft;
 use super::inbox::put_off;
 use super::task::{self, NewJob, NewTask};
-use super::timer::{self, NewTimer};
-use super::wait::{self, NewWait, Recheck, WaitOwner};
+use super::timer;
+use super::wait;
 use super::work::{self, WorkChange};
 
 /// Facts that the rules can't derive from the agent's records: about other agents and the machine.
@@ -91,8 +90,8 @@ fn apply_action(
     let now = draft.now();
     let after = |span: Option<Span>| span.map(|span| now.after(span));
     // A time in the past is valid if it was in the future when the turn began.
-    let began = run.claimed_at.min(now);
-    let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, began, past_ok)).transpose();
+    let by = Requester { since: run.claimed_at.min(now), hops: Some(run.hops), in_turn: true };
+    let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, by.since, past_ok)).transpose();
     match action {
         Action::WorkAdd(new) => {
             work::add(draft, new)?;
@@ -113,58 +112,14 @@ fn apply_action(
             let plan = context.plans.iter().find(|(of, _)| *of == id).map(|(_, plan)| plan.clone());
             work::complete(draft, id, result, plan)?;
         }
-        Action::Wait {
-            kind,
-            reason,
-            options,
-            resource,
-            work_item_id,
-            whole_agent,
-            within,
-            at,
-            past_ok,
-            recheck_after,
-            recheck_at,
-            expires_after,
-            source,
-            no_fallback,
-            trigger_id,
-        } => {
-            let owner = match work_item_id {
-                Some(id) => WaitOwner::Work(id),
-                None if whole_agent => WaitOwner::Agent,
-                None => WaitOwner::Nearest(run.work_item_id),
-            };
-            let wake_at = moment(at, past_ok)?.or(after(within));
-            let recheck = match (moment(recheck_at, false)?, recheck_after) {
-                (None, every) => every.map(Recheck::Every),
-                (Some(at), None) => Some(Recheck::At(at)),
-                (Some(_), Some(_)) => {
-                    let message = "a wait has one of `recheck_after` and `recheck_at`";
-                    return Err(Refusal::usage("invalid_wait", message));
-                }
-            };
-            let resource = match (kind, resource) {
-                (WaitKind::Task, None) => started.map(|task| task.to_string()),
-                (_, named) => named,
-            };
-            let named = resource.as_deref().and_then(|word| word.parse::<TaskId>().ok());
-            let new = NewWait {
-                kind,
-                reason,
-                options,
-                owner,
-                resource,
-                trigger: trigger_id.map(|id| active(context, id)).transpose()?,
-                wake_at,
-                recheck,
-                expires_at: after(expires_after),
-                source,
-                no_fallback,
-                ended_task: context.ended_tasks.iter().find(|task| Some(task.id) == named).cloned(),
-                hops: Some(run.hops),
-            };
-            wait::set(draft, new)?;
+        Action::Wait(mut new) => {
+            if new.kind == WaitKind::Task && new.resource.is_none() {
+                new.resource = started.map(|task| task.to_string());
+            }
+            let named = new.resource.as_deref().and_then(|word| word.parse::<TaskId>().ok());
+            let ended_task = context.ended_tasks.iter().find(|task| Some(task.id) == named).cloned();
+            let trigger = new.trigger_id.map(|id| active(context, id)).transpose()?;
+            wait::set(draft, new, by, trigger, ended_task)?;
         }
         Action::TaskStart {
             command,
@@ -194,35 +149,9 @@ fn apply_action(
             };
             *started = Some(task::record(draft, new)?.id);
         }
-        Action::TimerAdd {
-            within,
-            at,
-            past_ok,
-            every,
-            cron,
-            seconds,
-            time_zone,
-            text,
-            catch_up,
-            grace,
-            name,
-        } => {
-            let zone = time_zone.unwrap_or_else(|| context.time_zone.clone());
-            let at = moment(at, past_ok)?.or(after(within));
-            let cron = cron.map(|expression| calendar(expression, zone, seconds)).transpose()?;
-            let schedule = match (at, every, cron) {
-                (Some(at), None, None) => Schedule::At { at },
-                (None, Some(every), None) => Schedule::Every { every, from: now },
-                (None, None, Some(calendar)) => calendar,
-                _ => {
-                    let message = "a timer has one of `in`, `at`, `every` and `cron`";
-                    return Err(Refusal::usage("invalid_timer", message));
-                }
-            };
-            let body = text.map(|text| Body::Text { text });
-            let catch_up = catch_up.unwrap_or(CatchUp::Once);
-            let new = NewTimer { catch_up, grace, name, body, ..NewTimer::new(schedule) };
-            timer::add(draft, NewTimer { hops: Some(run.hops), ..new })?;
+        Action::TimerAdd(mut new) => {
+            new.time_zone.get_or_insert_with(|| context.time_zone.clone());
+            timer::add(draft, new, by)?;
         }
         Action::Enqueue {
             agent,
@@ -293,7 +222,7 @@ fn send(
     let message = admit(&to, submission, Speaker::Work(&caller), &limits, &mut draft.stamp)?;
     // The draft changes this agent, so a message to the agent itself needs no outbox.
     match (to == own, later) {
-        (true, Some(at)) => put_off(draft, message, at)?,
+        (true, Some(at)) => put_off(draft, message, at),
         (true, None) => admit_drop(draft, message, None),
         (false, Some(_)) => {
             return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::model::action::{Requester, TimerRequest};
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TimerId};
 use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, Priority, RECHECK_KEY};
@@ -13,47 +14,38 @@ use crate::model::work::WorkItem;
 
 use crate::rules::admission::{check_size, in_chain};
 use crate::rules::execution::is_over;
-use crate::rules::schedule::{check, due, next_after};
+use crate::rules::schedule::{calendar, check, due, next_after, requested_time};
 
 use super::arrival::{admit, own_message};
 use super::draft::Draft;
 use super::settlement::drop_message;
-
-/// Fields of a new timer.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewTimer {
-    pub schedule: Schedule,
-    pub catch_up: CatchUp,
-    /// Maximum lateness of a fire that still sends its message, for [`CatchUp::Skip`].
-    pub grace: Option<Span>,
-    /// Name, unique among the active timers of the agent.
-    pub name: Option<String>,
-    pub body: Option<Body>,
-    /// Message that the timer admits when it fires; absent: the timer makes one from its body.
-    pub message: Option<Message>,
-    /// Hops of the turn that creates the timer; absent for other callers.
-    pub hops: Option<u32>,
-}
-
-impl NewTimer {
-    /// Returns the fields of a timer without name and message, which catches up missed fires once.
-    pub fn new(schedule: Schedule) -> NewTimer {
-        let catch_up = CatchUp::Once;
-        NewTimer { schedule, catch_up, grace: None, name: None, body: None, message: None, hops: None }
-    }
-}
 
 /// Maximum length of a timer's name, in bytes.
 const NAME_MAX: usize = 100;
 
 /// Adds a timer, or changes the active timer of the same name. Returns the timer, and the change:
 /// `added`, `replaced`, or `unchanged` if the definition is equal.
-pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Refusal> {
-    let next_at = check(&new.schedule, draft.now())?;
-    if let Some(body) = &new.body {
+pub fn add(draft: &mut Draft, new: TimerRequest, by: Requester) -> Result<(Timer, &'static str), Refusal> {
+    let now = draft.now();
+    let at = requested_time(new.within, new.at, new.past_ok, by.since, now)?;
+    let zone = new.time_zone.unwrap_or_default();
+    let cron = new.cron.map(|expression| calendar(expression, zone, new.seconds)).transpose()?;
+    let schedule = match (at, new.every, cron) {
+        (Some(at), None, None) => Schedule::At { at },
+        (None, Some(every), None) => Schedule::Every { every, from: now },
+        (None, None, Some(calendar)) => calendar,
+        _ => {
+            let message = "a timer has one of `in`, `at`, `every` and `cron`";
+            return Err(Refusal::usage("invalid_timer", message));
+        }
+    };
+    let (catch_up, grace) = (new.catch_up.unwrap_or(CatchUp::Once), new.grace);
+    let body = new.text.map(|text| Body::Text { text });
+    let next_at = check(&schedule, now)?;
+    if let Some(body) = &body {
         check_size(body, &draft.records.policy.limits)?;
     }
-    if new.grace.is_some() && new.catch_up != CatchUp::Skip {
+    if grace.is_some() && catch_up != CatchUp::Skip {
         let message = "a grace is for catch-up `skip` only: the others are never too late";
         return Err(Refusal::usage("invalid_timer", message)
             .hint("say --catch-up skip with it, or in JSON \"catch_up\": \"skip\""));
@@ -64,17 +56,16 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
         let message = format!("the name of a timer has 1 to {NAME_MAX} bytes and no control characters");
         return Err(Refusal::usage("invalid_timer", message));
     }
-    let hops = in_chain(new.hops, Some(next_at), draft.now(), &draft.records.policy.limits)?;
+    let hops = in_chain(by.hops, Some(next_at), now, &draft.records.policy.limits)?;
     let namesake = |timer: &&Timer| new.name.is_some() && timer.name == new.name;
     if let Some(timer) = draft.records.timers.iter().find(namesake) {
-        let keeps_time = timer.schedule.is_like(&new.schedule);
-        if keeps_time && (timer.catch_up, timer.grace, &timer.body) == (new.catch_up, new.grace, &new.body) {
+        let keeps_time = timer.schedule.is_like(&schedule);
+        if keeps_time && (timer.catch_up, timer.grace, &timer.body) == (catch_up, grace, &body) {
             return Ok((timer.clone(), "unchanged"));
         }
-        let mut timer =
-            Timer { catch_up: new.catch_up, grace: new.grace, body: new.body, hops, ..timer.clone() };
+        let mut timer = Timer { catch_up, grace, body, hops, ..timer.clone() };
         if !keeps_time {
-            (timer.schedule, timer.next_at) = (new.schedule, next_at);
+            (timer.schedule, timer.next_at) = (schedule, next_at);
         }
         draft.change::<Timer>(timer.id, |replaced| *replaced = timer.clone());
         note(draft, &timer, "replace");
@@ -84,16 +75,25 @@ pub fn add(draft: &mut Draft, new: NewTimer) -> Result<(Timer, &'static str), Re
     let agent = draft.records.state.agent.clone();
     let timer = Timer {
         name: new.name,
-        catch_up: new.catch_up,
-        grace: new.grace,
-        body: new.body,
-        message: new.message.map(Box::new),
+        catch_up,
+        grace,
+        body,
         hops,
-        ..Timer::new(id, agent, new.schedule, next_at, draft.now())
+        ..Timer::new(id, agent, schedule, next_at, now)
     };
     draft.add(&timer);
     note(draft, &timer, "add");
     Ok((timer, "added"))
+}
+
+/// Adds a timer that admits a message unchanged.
+pub fn put_off(draft: &mut Draft, message: Message, at: Time) {
+    let id = TimerId(draft.stamp.mint());
+    let agent = draft.records.state.agent.clone();
+    let timer = Timer::new(id, agent, Schedule::At { at }, at, draft.now());
+    let timer = Timer { message: Some(Box::new(message)), ..timer };
+    draft.add(&timer);
+    note(draft, &timer, "add");
 }
 
 pub fn cancel(draft: &mut Draft, id: TimerId) -> Result<Timer, Refusal> {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::model::action::{Requester, WaitRequest};
 use crate::model::attention::{AttentionSubject, Subject};
 use crate::model::continuation::SchedulerTick;
 use crate::model::event::EventKind;
@@ -11,56 +12,17 @@ use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
 use crate::model::task::Task;
-use crate::model::time::{Span, Time};
 use crate::model::transaction::{Archived, Delete};
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
 use crate::rules::admission::in_chain;
-use crate::rules::schedule::SHORTEST;
+use crate::rules::schedule::{SHORTEST, requested_time};
 
 use super::arrival::{admit, own_message};
 use super::draft::Draft;
 use super::trigger::{may_have_trigger, wait_ended};
 use super::work::{open, revise};
-
-/// Owner of a new wait: the agent or a work item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitOwner {
-    Agent,
-    Work(WorkId),
-    /// Work item of the turn if it is open, else the agent's current work item, else the agent.
-    Nearest(Option<WorkId>),
-}
-
-/// Times at which the agent gets a message that asks it to check the object of a wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Recheck {
-    At(Time),
-    Every(Span),
-}
-
-/// Fields of a new wait.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewWait {
-    pub kind: WaitKind,
-    pub reason: String,
-    pub options: Vec<String>,
-    pub owner: WaitOwner,
-    pub resource: Option<String>,
-    /// Trigger that the wait names, in its present state.
-    pub trigger: Option<Trigger>,
-    pub wake_at: Option<Time>,
-    pub recheck: Option<Recheck>,
-    pub expires_at: Option<Time>,
-    pub source: Option<String>,
-    pub no_fallback: Option<String>,
-    /// Task that the wait names, if the task has ended by now. Its `result_id` is set only if no
-    /// step has taken up the result yet.
-    pub ended_task: Option<Task>,
-    /// Hops of the turn that sets the wait; absent for other callers.
-    pub hops: Option<u32>,
-}
 
 /// Wait that was set, and the waits that it replaced.
 #[derive(Debug, Clone, PartialEq)]
@@ -73,36 +35,46 @@ pub struct Set {
 /// Sets a wait, which replaces the active wait on the same work item, or the agent's own active
 /// wait for the same resource.
 ///
-/// A wait for an ended task whose result a step has already taken up is resolved at once.
-pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
-    let work_item_id = owner(draft, new.owner)?;
+/// `trigger` is the present state of the trigger that the request names. `ended_task` is the task
+/// that it names, if that task has ended by now; the `result_id` of this task is set only if no
+/// step has taken up the result yet. If a step has, the wait is resolved at once.
+pub fn set(
+    draft: &mut Draft,
+    new: WaitRequest,
+    by: Requester,
+    trigger: Option<Trigger>,
+    ended_task: Option<Task>,
+) -> Result<Set, Refusal> {
     let now = draft.now();
-    let (recheck_at, recheck_every) = match new.recheck {
-        None => (None, None),
-        Some(Recheck::At(at)) => (Some(at), None),
-        Some(Recheck::Every(span)) => (Some(now.after(span)), Some(span)),
-    };
-    let soonest = [new.wake_at, recheck_at, new.expires_at].into_iter().flatten().min();
-    let hops = in_chain(new.hops, soonest, now, &draft.records.policy.limits)?;
+    let wake_at = requested_time(new.within, new.at, new.past_ok, by.since, now)?;
+    let recheck_at = requested_time(new.recheck_after, new.recheck_at, false, by.since, now)?;
+    if new.recheck_after.is_some() && new.recheck_at.is_some() {
+        let message = "a wait has one of `recheck_after` and `recheck_at`";
+        return Err(Refusal::usage("invalid_wait", message));
+    }
+    let expires_at = new.expires_after.map(|span| now.after(span));
+    let work_item_id = owner(draft, &new, by.in_turn)?;
+    let soonest = [wake_at, recheck_at, expires_at].into_iter().flatten().min();
+    let hops = in_chain(by.hops, soonest, now, &draft.records.policy.limits)?;
     let id = WaitId(draft.stamp.mint());
     let agent = draft.records.state.agent.clone();
     let wait = Wait {
         options: new.options,
         resource: new.resource,
         work_item_id,
-        trigger_id: new.trigger.as_ref().map(|trigger| trigger.id),
-        wake_at: new.wake_at,
+        trigger_id: new.trigger_id,
+        wake_at,
         recheck_at,
-        recheck_every,
-        expires_at: new.expires_at,
+        recheck_every: new.recheck_after,
+        expires_at,
         source: new.source,
         no_fallback: new.no_fallback,
-        result_id: new.ended_task.as_ref().and_then(|task| task.result_id),
+        result_id: ended_task.as_ref().and_then(|task| task.result_id),
         hops,
         ..Wait::new(id, agent, new.kind, new.reason, now)
     };
-    check(draft, &wait, new.ended_task.as_ref())?;
-    if let Some(trigger) = &new.trigger {
+    check(draft, &wait, ended_task.as_ref())?;
+    if let Some(trigger) = &trigger {
         check_trigger(&wait, trigger)?;
     }
     let replaces = replaced(draft, &wait);
@@ -121,7 +93,7 @@ pub fn set(draft: &mut Draft, new: NewWait) -> Result<Set, Refusal> {
         "reason": wait.reason,
     });
     draft.event(EventKind::WaitTransition, run_id, data);
-    let has_been_told = new.ended_task.is_some_and(|task| task.result_id.is_none());
+    let has_been_told = ended_task.is_some_and(|task| task.result_id.is_none());
     let over = has_been_told
         .then(|| end_wait(draft, wait.id, WaitStatus::Resolved, "its task had ended before"))
         .flatten();
@@ -138,12 +110,17 @@ fn replaced(draft: &Draft, new: &Wait) -> Vec<Wait> {
     draft.records.waits.iter().filter(has_place).cloned().collect()
 }
 
-fn owner(draft: &Draft, owner: WaitOwner) -> Result<Option<WorkId>, Refusal> {
-    match owner {
-        WaitOwner::Agent => Ok(None),
-        WaitOwner::Work(id) => open(draft, id).map(|item| Some(item.id)),
-        WaitOwner::Nearest(turns) => {
-            Ok(turns.filter(|id| open(draft, *id).is_ok()).or(draft.records.state.focus))
+/// Returns the work item of a new wait: the named item; else the item of the turn if it is open,
+/// else the current item. `None`: the agent itself waits.
+fn owner(draft: &Draft, new: &WaitRequest, in_turn: bool) -> Result<Option<WorkId>, Refusal> {
+    let state = &draft.records.state;
+    match new.work_item_id {
+        Some(id) => open(draft, id).map(|item| Some(item.id)),
+        None if new.whole_agent => Ok(None),
+        None => {
+            let run = state.current_run.as_ref().filter(|_| in_turn);
+            let of_turn = run.and_then(|run| run.work_item_id).filter(|id| open(draft, *id).is_ok());
+            Ok(of_turn.or(state.focus))
         }
     }
 }
