@@ -19,9 +19,9 @@ use crate::engine::stop::stop_tasks;
 use crate::engine::task_input::{InputReceiver, refusal, send};
 use crate::engine::tasks::{self, TaskAction, finish, is_ours};
 use crate::error::{Error, Result, Status};
+use crate::model::action::TaskRequest;
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
-use crate::model::message::Body;
 use crate::model::place::Away;
 use crate::model::policy::EndOrder;
 use crate::model::run::Exit;
@@ -34,13 +34,13 @@ use crate::process::turn::{Stdin, TurnResult, TurnSpec, run};
 use crate::process::{ProcessMark, TASK};
 use crate::report::output::{Output, Tone, failure};
 use crate::report::text::one_line;
-use crate::rules::transition::task::{self as rules, NewJob, NewTask, TaskEnding};
+use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
 use super::args::{
     agent_and_text, answer, each_listed, ended_records, find_any, open_id, parse_optional, read_record,
-    required_agent, settings, text,
+    requester, required_agent, settings, text,
 };
 
 pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<Status> {
@@ -50,8 +50,7 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
             let (name, text) = agent_and_message(&args)?;
             let agent = store.agent(&name)?;
             authority::reach_records(Context::new(session, &agent), "start a task of")?;
-            let new = wanted(session, &agent, args, text)?;
-            start(session, &agent, new)
+            start(session, &agent, args, text)
         }
         TaskCommand::List { agents, ended } => {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, ended))
@@ -115,40 +114,28 @@ fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)
     Ok((required_agent(&agent)?, None))
 }
 
-/// Checks the flags of `task start`, and resolves ids and files in them.
-fn wanted(
-    session: &Session,
-    agent: &Agent<'_>,
-    args: TaskStartArgs,
-    message: Option<String>,
-) -> Result<NewTask> {
-    let store = agent.store();
+/// Checks the flags of `task start`, and resolves ids and files in them. Returns the request, and
+/// the `agent.toml` of a child.
+fn wanted(agent: &Agent<'_>, args: TaskStartArgs, message: Option<String>) -> Result<(TaskRequest, String)> {
     let work_item_id = open_id::<WorkItem>(agent, args.work_item.as_deref())?;
-    let caller = session.caller(store)?;
-    let job = match &args.delegate {
-        None => NewJob::Command { argv: args.command },
-        Some(child) => {
-            let policy = match &args.from {
-                Some(path) => settings("--from", path)?,
-                None => agent.policy_text()?,
-            };
-            tasks::check(store, agent.name(), child, &policy)?;
-            let bound = Bound::message("the text", agent.policy()?.limits.max_message);
-            let text = text("TEXT", message.as_deref(), &bound)?;
-            NewJob::Delegate { child: child.clone(), body: Body::Text { text }, policy }
-        }
-    };
-    Ok(NewTask {
-        job,
+    let (mut policy, mut said) = (String::new(), None);
+    if let Some(child) = &args.delegate {
+        policy = args.from.as_ref().map_or_else(|| agent.policy_text(), |path| settings("--from", path))?;
+        tasks::check(agent.store(), agent.name(), child, &policy)?;
+        let bound = Bound::message("the text", agent.policy()?.limits.max_message);
+        said = Some(text("TEXT", message.as_deref(), &bound)?);
+    }
+    let new = TaskRequest {
+        command: args.command,
+        delegate: args.delegate,
+        text: said,
         summary: args.summary,
         work_item_id,
         notify: !args.no_notify,
         interactive: args.interactive,
         timeout: args.timeout,
-        from_turn: caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name())),
-        hops: caller.and_then(|caller| caller.hops),
-        at: claimant(store)?,
-    })
+    };
+    Ok((new, policy))
 }
 
 fn line(task: &Task, out: &Output) -> String {
@@ -176,9 +163,16 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
     Ok(Status::Done)
 }
 
-fn start(session: &mut Session, agent: &Agent<'_>, new: NewTask) -> Result<Status> {
+fn start(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    args: TaskStartArgs,
+    text: Option<String>,
+) -> Result<Status> {
+    let (new, policy) = wanted(agent, args, text)?;
+    let (by, at) = (requester(session, agent)?, claimant(agent.store())?);
     let context = Context::new(session, agent);
-    let task = context.change(|draft| rules::start(draft, new))?.made;
+    let task = context.change(|draft| rules::start(draft, new, by, policy, at))?.made;
     match &task.job {
         TaskJob::Command { .. } => tasks::begin(Context::new(session, agent), task.id)?,
         // The delegation is committed, so a later step retries a failed delivery.

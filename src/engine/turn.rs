@@ -371,7 +371,8 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
             Action::WorkComplete { id, .. } => {
                 around.plans.extend(seen.plan(*id)?.map(|plan| (*id, plan)));
             }
-            Action::TaskStart { delegate: Some(child), .. } => {
+            Action::TaskStart(new) => {
+                let Some(child) = &new.delegate else { continue };
                 around.policy = agent.policy_text()?;
                 if let Err(error) = tasks::check(store, agent.name(), child, &around.policy) {
                     around.objections.push((at, objection(error)?));
@@ -384,8 +385,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
                     around.ended_tasks.extend(ended_task(agent, new.resource.as_deref())?);
                 }
             }
-            Action::TaskStart { .. }
-            | Action::WorkAdd(_)
+            Action::WorkAdd(_)
             | Action::WorkUpdate { .. }
             | Action::WorkPick { .. }
             | Action::WorkBlock { .. }

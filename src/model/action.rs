@@ -51,21 +51,7 @@ tagged! {
         Wait(WaitRequest),
         /// Starts a task after the turn is settled.
         #[serde(rename = "task.start")]
-        TaskStart {
-            /// Program and its arguments; excludes `delegate`.
-            #[serde(default)]
-            command: Vec<String>,
-            /// Child agent that gets `text`.
-            delegate: Option<AgentName>,
-            text: Option<String>,
-            summary: Option<String>,
-            work_item_id: Option<WorkId>,
-            #[serde_with(skip_apply)]
-            #[serde(default = "yes")]
-            notify: bool,
-            interactive: bool,
-            timeout: Option<Span>,
-        },
+        TaskStart(TaskRequest),
         #[serde(rename = "timer.add")]
         TimerAdd(TimerRequest),
         #[serde(rename = "enqueue")]
@@ -165,4 +151,24 @@ pub struct WaitRequest {
     pub source: Option<String>,
     pub no_fallback: Option<String>,
     pub trigger_id: Option<TriggerId>,
+}
+
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TaskRequest {
+    /// Program and its arguments; excludes `delegate`.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// Child agent that gets `text`.
+    pub delegate: Option<AgentName>,
+    pub text: Option<String>,
+    pub summary: Option<String>,
+    pub work_item_id: Option<WorkId>,
+    #[serde_with(skip_apply)]
+    #[serde(default = "yes")]
+    pub notify: bool,
+    pub interactive: bool,
+    pub timeout: Option<Span>,
 }

@@ -6,9 +6,10 @@ use std::io::Read;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::alone::alone;
 use crate::engine::context::Context;
-use crate::engine::environment::claimant;
 use crate::engine::monitor::of_task;
 use crate::engine::step::step;
 use crate::engine::task_input::InputReceiver;
@@ -21,7 +22,6 @@ use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::supervisor;
 use crate::process::turn::{Monitor, MonitorDecision};
-use crate::rules::transition::task::{self, NewJob, NewTask};
 use crate::store::backend::input::InputAnswer;
 use crate::store::backend::{
     AgentRecords, Arrival, Backend, LeaseClaimant, Op, RemoteBackend, StoreVersion, each_of,
@@ -182,19 +182,8 @@ fn a_supervisor_ends_a_task_that_another_machine_cancelled() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_, store) = stores(dir.path());
     let play = Play::new(&store).expect("made");
-    let new = NewTask {
-        job: NewJob::Command { argv: vec!["sleep".to_owned(), "60".to_owned()] },
-        summary: None,
-        work_item_id: None,
-        notify: false,
-        interactive: false,
-        timeout: None,
-        from_turn: false,
-        hops: None,
-        at: claimant(play.store).expect("a place"),
-    };
+    let id = play.begins(json!({ "command": ["sleep", "60"], "notify": false })).expect("started");
     let context = Context::new(&play.session, &play.agent);
-    let id = context.change(|draft| task::start(draft, new)).expect("started").made.id;
     let mut monitor = of_task(context, id);
     let mut asked = |looks: usize| {
         let mut last = monitor.ask();
@@ -246,19 +235,7 @@ fn a_watch_is_notified_of_changes_but_not_of_arrivals() {
 
 /// Creates the record of an interactive task, without a process.
 fn interactive(play: &Play<'_>) -> TaskId {
-    let new = NewTask {
-        job: NewJob::Command { argv: vec!["cat".to_owned()] },
-        summary: None,
-        work_item_id: None,
-        notify: false,
-        interactive: true,
-        timeout: None,
-        from_turn: false,
-        hops: None,
-        at: claimant(play.store).expect("a place"),
-    };
-    let context = Context::new(&play.session, &play.agent);
-    context.change(|draft| task::start(draft, new)).expect("started").made.id
+    play.begins(json!({ "command": ["cat"], "notify": false, "interactive": true })).expect("started")
 }
 
 #[test]

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::alone::alone;
 use crate::clock::Clock;
 use crate::engine::context::Context;
+use crate::engine::environment::claimant;
 use crate::engine::gate::{Stop, open_gate};
 use crate::engine::load::{self, first_of_its_key};
 use crate::engine::lookup;
@@ -21,6 +22,7 @@ use crate::engine::step::preview;
 use crate::engine::step::step;
 use crate::engine::stop::stop_agent;
 use crate::error::Result;
+use crate::model::action::{Requester, TaskRequest};
 use crate::model::digest::sha256;
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId, TaskId};
@@ -40,8 +42,9 @@ use crate::report::output::{Output, Style};
 use crate::rules::admission::admit;
 use crate::rules::authority::OPERATOR;
 use crate::rules::transition::arrival::admit_drop;
+use crate::rules::transition::draft::Draft;
 use crate::rules::transition::inbox::requeue;
-use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
+use crate::rules::transition::task::{self, TaskEnding};
 use crate::rules::transition::trigger::{self, NewTrigger};
 use crate::store::anchor::Anchor;
 use crate::store::backend::RemoteBackend;
@@ -78,6 +81,15 @@ pub struct Play<'s> {
 }
 
 impl<'s> Play<'s> {
+    /// Creates the record of a task, without a process.
+    pub fn begins(&self, request: Value) -> Result<TaskId> {
+        let new: TaskRequest = serde_json::from_value(request).expect("a request");
+        let by = Requester { since: self.now, hops: None, in_turn: false };
+        let at = claimant(self.store)?;
+        let begin = |draft: &mut Draft| task::start(draft, new, by, String::new(), at);
+        Ok(Context::new(&self.session, &self.agent).change(begin)?.made.id)
+    }
+
     pub fn new(store: &'s Store) -> Result<Play<'s>> {
         let style = Style { json: true, quiet: true, verbose: false, color: Some(false) };
         let patience = Span::from_secs(10);
@@ -297,19 +309,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
 
 /// Runs a task from its record to the message with its result.
 fn a_task(play: &mut Play<'_>) -> Result<()> {
-    let new = NewTask {
-        job: NewJob::Command { argv: vec!["true".to_owned()] },
-        summary: None,
-        work_item_id: None,
-        notify: true,
-        interactive: false,
-        timeout: None,
-        from_turn: false,
-        hops: None,
-        at: crate::engine::environment::claimant(play.store)?,
-    };
-    let context = Context::new(&play.session, &play.agent);
-    let id: TaskId = context.change(|draft| task::start(draft, new))?.made.id;
+    let id = play.begins(json!({ "command": ["true"] }))?;
     // Readers consider the supervisor of the task alive while this lease is held.
     let lease = play.agent.lease(Subject::Task(id), play.now)?.expect("a free lease");
     assert!(play.agent.is_leased(Subject::Task(id))?);

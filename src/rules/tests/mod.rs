@@ -43,7 +43,7 @@ mod work;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::model::action::{Requester, TimerRequest, WaitRequest};
+use crate::model::action::{Requester, TaskRequest, TimerRequest, WaitRequest};
 use crate::model::agent::Status;
 use crate::model::attention::Subject;
 use crate::model::closure::{Closure, ClosureOutcome, RuntimePosture, WaitingReason};
@@ -474,6 +474,20 @@ pub fn new_wait(kind: WaitKind, work_item_id: Option<WorkId>) -> WaitRequest {
 /// Sets a wait for a caller outside of any turn or task.
 pub fn set_wait(draft: &mut Draft, new: WaitRequest) -> Result<Set, Refusal> {
     set(draft, new, outside(), None, None)
+}
+
+/// Returns a request for a task that runs a command.
+pub fn new_task(command: &[&str]) -> TaskRequest {
+    TaskRequest {
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+        delegate: None,
+        text: None,
+        summary: None,
+        work_item_id: None,
+        notify: true,
+        interactive: false,
+        timeout: None,
+    }
 }
 
 /// Returns a caller outside of any turn or task.

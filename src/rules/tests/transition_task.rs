@@ -1,6 +1,6 @@
 //! Tests of the status of tasks: its edges, and the archived record and the message of each end.
 
-use crate::rules::transition::task::{self, NewJob, NewTask, TaskEnding};
+use crate::rules::transition::task::{self, TaskEnding};
 
 use super::*;
 
@@ -18,18 +18,8 @@ fn supervisor(pid: u32) -> RunClaimant {
     RunClaimant { pid, ..claimant() }
 }
 
-fn new() -> NewTask {
-    NewTask {
-        job: NewJob::Command { argv: vec!["true".to_owned()] },
-        summary: None,
-        work_item_id: None,
-        notify: true,
-        interactive: false,
-        timeout: None,
-        from_turn: false,
-        hops: None,
-        at: supervisor(1),
-    }
+fn start(draft: &mut Draft, new: TaskRequest) -> Result<Task, Refusal> {
+    task::start(draft, new, outside(), String::new(), supervisor(1))
 }
 
 fn messages(transaction: &Transaction) -> Vec<Message> {
@@ -123,7 +113,8 @@ fn the_end_of_a_task_without_notification_triggers_no_turn() {
 #[test]
 fn a_queued_task_runs_unless_it_was_cancelled_before() {
     let mut one = draft(Vec::new());
-    let made = task::start(&mut one, NewTask { summary: Some("tests".to_owned()), ..new() }).unwrap();
+    let made =
+        start(&mut one, TaskRequest { summary: Some("tests".to_owned()), ..new_task(&["true"]) }).unwrap();
     assert_eq!((made.status, made.host.as_str(), made.run_id), (Queued, "here", None));
     assert_eq!(one.clone().finish().unwrap().state.open_tasks, 1);
     let mut other = one.clone();
@@ -139,10 +130,10 @@ fn a_queued_task_runs_unless_it_was_cancelled_before() {
 #[test]
 fn a_task_of_a_stopped_agent_or_for_an_unknown_item_is_refused() {
     let mut stopped = super::draft(records_in(Status::Stopped, ExecutionState::Runnable));
-    assert_eq!(task::start(&mut stopped, new()).unwrap_err().kind, "stopped");
+    assert_eq!(start(&mut stopped, new_task(&["true"])).unwrap_err().kind, "stopped");
     let mut draft = draft(Vec::new());
-    let unknown = NewTask { work_item_id: Some(work_id(7)), ..new() };
-    assert_eq!(task::start(&mut draft, unknown).unwrap_err().kind, "not_open");
+    let unknown = TaskRequest { work_item_id: Some(work_id(7)), ..new_task(&["true"]) };
+    assert_eq!(start(&mut draft, unknown).unwrap_err().kind, "not_open");
     assert_eq!(task::cancel(&mut draft, task_id(1)).unwrap_err().kind, "not_open");
     assert!(draft.is_empty());
 }

@@ -3,23 +3,22 @@
 use crate::model::action::{Action, Requester};
 use crate::model::bound::{Bound, OUTBOX};
 use crate::model::id::{AgentName, TaskId, TriggerId};
-use crate::model::message::Body;
 use crate::model::refusal::Refusal;
 use crate::model::state::CurrentRun;
 use crate::model::submission::{CalledBy, Caller, Speaker, Submission};
 use crate::model::task::Task;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::turn::RunClaimant;
 use crate::model::wait::WaitKind;
 
 use crate::rules::admission::admit;
-use crate::rules::schedule::to_come;
+use crate::rules::schedule::requested_time;
 
 use super::arrival::admit_drop;
 use super::draft::Draft;
 use super::inbox::put_off;
-use super::task::{self, NewJob, NewTask};
+use super::task;
 use super::timer;
 use super::wait;
 use super::work::{self, WorkChange};
@@ -88,10 +87,8 @@ fn apply_action(
     started: &mut Option<TaskId>,
 ) -> Result<(), Refusal> {
     let now = draft.now();
-    let after = |span: Option<Span>| span.map(|span| now.after(span));
     // A time in the past is valid if it was in the future when the turn began.
     let by = Requester { since: run.claimed_at.min(now), hops: Some(run.hops), in_turn: true };
-    let moment = |at: Option<Time>, past_ok| at.map(|at| to_come(at, by.since, past_ok)).transpose();
     match action {
         Action::WorkAdd(new) => {
             work::add(draft, new)?;
@@ -121,33 +118,9 @@ fn apply_action(
             let trigger = new.trigger_id.map(|id| active(context, id)).transpose()?;
             wait::set(draft, new, by, trigger, ended_task)?;
         }
-        Action::TaskStart {
-            command,
-            delegate,
-            text,
-            summary,
-            work_item_id,
-            notify,
-            interactive,
-            timeout,
-        } => {
-            let job = job(command, delegate, text, context)?;
-            if interactive && matches!(job, NewJob::Delegate { .. }) {
-                return Err(Refusal::new("invalid_task", "only a command takes input"));
-            }
-            let at = context.at.clone();
-            let new = NewTask {
-                job,
-                summary,
-                work_item_id,
-                notify,
-                interactive,
-                timeout,
-                from_turn: true,
-                hops: Some(run.hops),
-                at,
-            };
-            *started = Some(task::record(draft, new)?.id);
+        Action::TaskStart(new) => {
+            let task = task::record(draft, new, by, context.policy.clone(), context.at.clone())?;
+            *started = Some(task.id);
         }
         Action::TimerAdd(mut new) => {
             new.time_zone.get_or_insert_with(|| context.time_zone.clone());
@@ -182,25 +155,10 @@ fn apply_action(
                 allow_empty,
                 ..Submission::default()
             };
-            send(draft, run, agent, submission, moment(at, past_ok)?.or(after(within)))?;
+            send(draft, run, agent, submission, requested_time(within, at, past_ok, by.since, now)?)?;
         }
     }
     Ok(())
-}
-
-fn job(
-    argv: Vec<String>,
-    delegate: Option<AgentName>,
-    text: Option<String>,
-    context: &OutcomeContext,
-) -> Result<NewJob, Refusal> {
-    match (argv.first(), delegate, text) {
-        (Some(program), None, None) if !program.is_empty() => Ok(NewJob::Command { argv }),
-        (None, Some(child), Some(text)) => {
-            Ok(NewJob::Delegate { child, body: Body::Text { text }, policy: context.policy.clone() })
-        }
-        _ => Err(Refusal::new("invalid_task", "a task has a `command`, or `delegate` and `text`")),
-    }
 }
 
 /// Sends a message. A message to the agent itself is put into its inbox in this transaction; a

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use crate::model::action::{Requester, TaskRequest};
 use crate::model::agent::Status;
 use crate::model::event::EventKind;
-use crate::model::id::{AgentName, TaskId, WorkId};
+use crate::model::id::{AgentName, TaskId};
 use crate::model::message::{
     AdmissionContext, Body, DeliverySurface, Message, MessageKind, Origin, OriginKind,
 };
@@ -20,38 +21,6 @@ use crate::rules::admission::{Provenance, check_size, message, one_further};
 use super::arrival::{admit, own_message};
 use super::draft::{Draft, without_nulls};
 use super::{wait, work};
-
-/// Job of a new task.
-#[derive(Debug, Clone, PartialEq)]
-pub enum NewJob {
-    Command {
-        argv: Vec<String>,
-    },
-    /// Delegation. `policy` is the `agent.toml` of the child, in case the child does not exist yet.
-    Delegate {
-        child: AgentName,
-        body: Body,
-        policy: String,
-    },
-}
-
-/// Fields of a new task.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NewTask {
-    pub job: NewJob,
-    pub summary: Option<String>,
-    /// Work item of the task; absent: the work item of the turn.
-    pub work_item_id: Option<WorkId>,
-    pub notify: bool,
-    pub interactive: bool,
-    pub timeout: Option<Span>,
-    /// True if the running turn starts the task.
-    pub from_turn: bool,
-    /// Hops of the turn or task that starts this task; absent for other callers.
-    pub hops: Option<u32>,
-    /// Machine and process of the task's supervisor.
-    pub at: RunClaimant,
-}
 
 /// End of a task: observed by its supervisor, reported by a child agent, or not observed.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,20 +50,41 @@ pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
 }
 
 /// Records a new task, whose supervisor is then started. Refused if the agent is stopped.
-pub fn start(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
+pub fn start(
+    draft: &mut Draft,
+    new: TaskRequest,
+    by: Requester,
+    policy: String,
+    at: RunClaimant,
+) -> Result<Task, Refusal> {
     let state = &draft.records.state;
     if state.status == Status::Stopped {
         return Err(Refusal::new("stopped", format!("`{}` is stopped: it starts no tasks", state.agent))
             .hint("`dormouse start` lets it run"));
     }
-    record(draft, new)
+    record(draft, new, by, policy, at)
 }
 
 /// Records a task from a turn's outcome. If the agent was stopped meanwhile, that stop also ends
-/// the task, and the agent is notified after its next start.
-pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
+/// the task, and the agent is notified after its next start. `policy` is the `agent.toml` of the
+/// child, in case the child does not exist yet. `at` is the machine of the task's supervisor.
+pub fn record(
+    draft: &mut Draft,
+    new: TaskRequest,
+    by: Requester,
+    policy: String,
+    at: RunClaimant,
+) -> Result<Task, Refusal> {
+    let delegated = match (new.command.first(), new.delegate, new.text) {
+        (Some(program), None, None) if !program.is_empty() => None,
+        (None, Some(child), Some(text)) => Some((child, Body::Text { text })),
+        _ => return Err(Refusal::new("invalid_task", "a task has a `command`, or `delegate` and `text`")),
+    };
+    if new.interactive && delegated.is_some() {
+        return Err(Refusal::new("invalid_task", "only a command takes input"));
+    }
     new.work_item_id.map_or(Ok(()), |id| work::open(draft, id).map(drop))?;
-    if let NewJob::Delegate { child, body, .. } = &new.job {
+    if let Some((child, body)) = &delegated {
         if !body.is_contentful() {
             return Err(Refusal::new("blank_message", "a delegation needs a text that says what to do"));
         }
@@ -102,15 +92,15 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
     }
     let id = TaskId(draft.stamp.mint());
     let state = &draft.records.state;
-    let run = state.current_run.clone().filter(|_| new.from_turn);
+    let run = state.current_run.as_ref().filter(|_| by.in_turn);
     // A turn that has completed its own item may still start a task, without an item.
-    let of_turn = run.as_ref().and_then(|run| run.work_item_id).filter(|id| work::open(draft, *id).is_ok());
-    let run_id = run.as_ref().map(|run| run.run_id);
+    let of_turn = run.and_then(|run| run.work_item_id).filter(|id| work::open(draft, *id).is_ok());
+    let run_id = run.map(|run| run.run_id);
     let agent = state.agent.clone();
-    let hops = one_further(new.hops, &draft.records.policy.limits)?;
-    let job = match new.job {
-        NewJob::Command { argv } => TaskJob::Command { argv },
-        NewJob::Delegate { child, body, policy } => {
+    let hops = one_further(by.hops, &draft.records.policy.limits)?;
+    let job = match delegated {
+        None => TaskJob::Command { argv: new.command },
+        Some((child, body)) => {
             let mut message = assigned(draft, &child, body)?;
             message.hops = hops;
             message.causation_id = Some(id.to_string());
@@ -128,9 +118,9 @@ pub fn record(draft: &mut Draft, new: NewTask) -> Result<Task, Refusal> {
         notify: new.notify,
         interactive: new.interactive,
         timeout: new.timeout,
-        host: new.at.host,
-        boot_id: new.at.boot_id,
-        place: Some(new.at.place),
+        host: at.host,
+        boot_id: at.boot_id,
+        place: Some(at.place),
         ..Task::new(id, agent, job, draft.now())
     };
     let data = json!({ "task_id": task.id, "to": task.status, "job": named_job(&task.job) });
