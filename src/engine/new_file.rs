@@ -2,14 +2,8 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat};
-use rustix::io::Errno;
-use rustix::process::geteuid;
 
 use crate::error::{Error, IoContext, Result};
 use crate::store::Store;
@@ -25,7 +19,7 @@ impl NewFile {
     /// Creates the file with this content, durably. `mode`: permissions before the umask. `None` if
     /// the name exists already, even as a link.
     pub fn write(path: &Path, mode: u32, bytes: &[u8]) -> Result<Option<NewFile>> {
-        let file = match File::options().write(true).create_new(true).mode(mode).open(path) {
+        let file = match create_new(path, mode) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
             created => created.context("create", path)?,
         };
@@ -60,32 +54,14 @@ impl Drop for NewFile {
     }
 }
 
-/// Nameless file, which gets its name when it is complete. Until then the file at the place is
-/// unchanged, and a killed command leaves no file.
-///
-/// The file is written under the name `NAME.new-dormouse` if the file system has no nameless files.
-/// It also has this name briefly if it replaces a file, because only a rename is atomic. It is
-/// locked while its command lives; the next command for the same place removes the file of a killed
-/// command.
+/// Complete new content of a file, which is renamed to its place when it is written. Until then the
+/// file at the place is unchanged. A killed command may leave the new file, as `NAME.new-NUMBER`.
 ///
 /// A device or a pipe is written to directly and not replaced.
 pub struct Replacement {
-    file: File,
+    new: NewFile,
     place: PathBuf,
-    beside: PathBuf,
-    named: FileName,
 }
-
-/// Present name of the file: none, the temporary name, or the final name.
-#[derive(PartialEq)]
-enum FileName {
-    Nothing,
-    Beside,
-    Place,
-}
-
-/// Maximum wait for another command that writes to the same place.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Replacement {
     /// Creates the file for `place`. `mode`: permissions before the umask.
@@ -93,130 +69,46 @@ impl Replacement {
         let Some(name) = place.file_name() else {
             return Err(Error::in_word("--output", format!("{}: not a file name", place.display())));
         };
-        let mut beside = name.to_owned();
-        beside.push(".new-dormouse");
-        let beside = place.with_file_name(beside);
-        let (file, named) = if fs::metadata(place).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
-            (File::options().write(true).open(place).context("open", place)?, FileName::Place)
-        } else if let Some(file) = nameless(dir_of(place), mode) {
-            (file, FileName::Nothing)
-        } else {
-            (create_temporary(&beside, place, mode)?, FileName::Beside)
+        if fs::metadata(place).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
+            let file = File::options().write(true).open(place).context("open", place)?;
+            let new = NewFile { file, path: place.to_owned(), is_kept: true };
+            return Ok(Replacement { new, place: place.to_owned() });
+        }
+        let mut number = std::process::id();
+        let (file, path) = loop {
+            let mut temporary = name.to_owned();
+            temporary.push(format!(".new-{number}"));
+            let path = place.with_file_name(temporary);
+            match create_new(&path, mode) {
+                // A killed command with this process id has left a file.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => number = number.wrapping_add(1),
+                // Errors name the place that the user named.
+                created => break (created.context("create", place)?, path),
+            }
         };
-        Ok(Replacement { file, place: place.to_owned(), beside, named })
+        let new = NewFile { file, path, is_kept: false };
+        Ok(Replacement { new, place: place.to_owned() })
     }
 
     /// Returns the file to write to.
     pub fn file(&self) -> &File {
-        &self.file
+        &self.new.file
     }
 
     /// Renames the complete file to its place, durably, replacing the previous file.
     pub fn place(mut self) -> Result<()> {
-        match self.named {
-            FileName::Place => return Ok(()),
-            FileName::Nothing | FileName::Beside => self.file.sync_all().context("sync", &self.place)?,
+        if self.new.path == self.place {
+            return Ok(());
         }
-        if self.named == FileName::Nothing && give_name(&self.file, &self.place)? {
-            return sync_dir_of(&self.place);
-        }
-        let began = Instant::now();
-        while self.named == FileName::Nothing {
-            if give_name(&self.file, &self.beside)? {
-                self.named = FileName::Beside;
-            } else {
-                remove_abandoned(&self.beside, began)?;
-            }
-        }
-        fs::rename(&self.beside, &self.place).context("rename to", &self.place)?;
-        self.named = FileName::Place;
+        self.new.file.sync_all().context("sync", &self.place)?;
+        fs::rename(&self.new.path, &self.place).context("rename to", &self.place)?;
+        self.new.keep();
         sync_dir_of(&self.place)
     }
 }
 
-impl Drop for Replacement {
-    fn drop(&mut self) {
-        if self.named == FileName::Beside {
-            // The error that caused this removal is reported, not an error of the removal.
-            let _ = fs::remove_file(&self.beside);
-        }
-    }
-}
-
-/// Creates a locked, nameless file in a directory. `None` if the file system has no nameless files,
-/// or if the file could not be named later.
-fn nameless(dir: &Path, mode: u32) -> Option<File> {
-    let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(dir, flags, Mode::from_raw_mode(mode)).ok()?);
-    let can_be_named = rustix::fs::access(by_descriptor(&file), Access::EXISTS).is_ok();
-    (can_be_named && is_locked(&file)).then_some(file)
-}
-
-fn by_descriptor(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// Links a nameless file to `name`. Returns false if the name exists.
-fn give_name(file: &File, name: &Path) -> Result<bool> {
-    match linkat(CWD, by_descriptor(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
-        Ok(()) => Ok(true),
-        Err(Errno::EXIST) => Ok(false),
-        Err(error) => Err(io::Error::from(error)).context("name", name),
-    }
-}
-
-/// Creates a locked file with the temporary name. Errors name the place that the user named.
-fn create_temporary(name: &Path, place: &Path, mode: u32) -> Result<File> {
-    let began = Instant::now();
-    loop {
-        match File::options().write(true).create_new(true).mode(mode).open(name) {
-            // Another command may have removed the file as abandoned before it was locked.
-            Ok(file) if is_locked(&file) && is_still(&file, name)? => return Ok(file),
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => remove_abandoned(name, began)?,
-            Err(error) => return Err(error).context("create", place),
-        }
-    }
-}
-
-/// Removes the temporary file of a killed command. Waits briefly if the command still lives.
-fn remove_abandoned(name: &Path, began: Instant) -> Result<()> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(name, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(io::Error::from(error)).context("open", name),
-    };
-    let found = file.metadata().context("look at", name)?;
-    if !found.is_file() || found.uid() != geteuid().as_raw() {
-        let error = io::Error::new(ErrorKind::AlreadyExists, "another user's, or no file");
-        return Err(error).context("make", name);
-    }
-    if is_locked(&file) {
-        return match is_still(&file, name)? {
-            true => fs::remove_file(name).context("remove", name),
-            false => Ok(()),
-        };
-    }
-    if began.elapsed() > PATIENCE {
-        return Err(Error::busy(name, "another command that writes there".to_owned(), began.elapsed()));
-    }
-    std::thread::sleep(Duration::from_millis(10));
-    Ok(())
-}
-
-fn is_locked(file: &File) -> bool {
-    flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
-}
-
-/// True if the name still refers to this open file.
-fn is_still(file: &File, name: &Path) -> Result<bool> {
-    let here = file.metadata().context("look at", name)?;
-    match fs::symlink_metadata(name) {
-        Ok(there) => Ok((there.dev(), there.ino()) == (here.dev(), here.ino())),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).context("look at", name),
-    }
+fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(mode).open(path)
 }
 
 fn sync_dir_of(path: &Path) -> Result<()> {
