@@ -238,19 +238,16 @@ impl Error {
             Error::NoStore { .. } => {
                 Some("make one with `dormouse init`, or name one with --dir or DORMOUSE_DIR".into())
             }
-            Error::NotAStore { path } if !path.exists() => {
-                let shown = path.display();
-                Some(format!(
-                    "no such directory: correct --dir or DORMOUSE_DIR, or make it with `dormouse init {shown}`"
-                ))
-            }
+            Error::NotAStore { path } if !path.exists() => Some(format!(
+                "no such directory: correct --dir or DORMOUSE_DIR, or make it with `dormouse init {}`",
+                path.display()
+            )),
             Error::NotAStore { path } => Some(format!("make it one with `dormouse init {}`", path.display())),
             Error::NoAgent { renamed: Some(name), .. } => Some(format!("it was renamed: it is `{name}` now")),
             Error::NoAgent { known: Some(known), .. } if known.is_empty() => {
                 Some("there is none yet: make one with `dormouse create`".into())
             }
-            Error::NoAgent { agent, known: Some(known), .. } => Some(instead_of(agent, known)),
-            Error::NoAgent { known: None, .. } => None,
+            Error::NoAgent { agent, known, .. } => known.as_ref().map(|known| instead_of(agent, known)),
             Error::Busy { .. } => Some("try again, or wait longer with --lock-timeout".into()),
             Error::Newer { .. } => {
                 Some("read it with the newer dormouse that wrote it; nothing was changed".into())

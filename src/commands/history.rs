@@ -204,13 +204,9 @@ fn follow(
 
 fn event_line(event: &Event, out: &Output) -> String {
     let fields = event.data.as_object().into_iter().flatten();
-    let data = fields
-        .filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array())
-        .map(|(name, value)| {
-            format!("{name}={}", value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        })
-        .collect::<Vec<_>>()
-        .join(" ");
+    let shown = fields.filter(|(_, value)| !value.is_null() && !value.is_object() && !value.is_array());
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let data = shown.map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(" ");
     let at = out.paint(Tone::Quiet, &event.at.local());
     format!("{at}  {:>6}  {}  {}", event.seq, event.kind, one_line(&out.safe(&data), 400))
 }

@@ -120,11 +120,7 @@ fn answer(session: &Session, mut request: HttpRequest) -> Result<HttpAnswer> {
 
 /// True if the rest of the path is empty, or a single word that may be the secret of a trigger.
 fn is_secret(in_path: &[&str]) -> bool {
-    match in_path {
-        [] => true,
-        [secret] => !secret.is_empty(),
-        _ => false,
-    }
+    in_path.is_empty() || matches!(in_path, [secret] if !secret.is_empty())
 }
 
 fn nothing() -> HttpAnswer {

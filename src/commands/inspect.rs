@@ -40,8 +40,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
     let facts = views::facts(&agent, now, past, all_children)?;
     let Some(path) = &args.field else {
-        session.out.result(&shown(summary::summary(&facts)), |out| summary::text(&facts, out));
-        return Ok(Status::Done);
+        return answer(session, &shown(summary::summary(&facts)), |out| summary::text(&facts, out));
     };
     let summary = summary::summary(&facts);
     let Some(value) = field(&summary, path) else {
@@ -152,8 +151,7 @@ pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
             cli::Diagram::Dot => explain::dot(execution.state, &taken),
         };
         let object = json!({ "agent": state.agent, "state": execution.state, "diagram": text });
-        session.out.result(&object, |_| text.clone());
-        return Ok(Status::Done);
+        return answer(session, &object, |_| text);
     }
     answer(session, &machine_object(&state, &history), |out| machine_text(&state, &history, now, out))
 }
@@ -244,11 +242,11 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
 }
 
 fn transition(event: &Event) -> Value {
-    let mut object = json!({ "at": event.at, "from": event.data["from"], "to": event.data["to"], "cause": event.data["cause"] });
-    if let Some(run_id) = event.run_id {
-        object["run_id"] = json!(run_id);
-    }
-    object
+    let data = &event.data;
+    let cause = &data["cause"];
+    present(
+        json!({ "at": event.at, "from": data["from"], "to": data["to"], "cause": cause, "run_id": event.run_id }),
+    )
 }
 
 pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
@@ -292,9 +290,7 @@ fn written(at: Time, format: WakeFormat) -> String {
     match format {
         WakeFormat::Rfc3339 => at.to_string(),
         // The time is rounded up, because a step before the due time finds nothing to do.
-        WakeFormat::Epoch => {
-            at.as_millis().div_euclid(1000).saturating_add(i64::from(at.as_millis() % 1000 != 0)).to_string()
-        }
+        WakeFormat::Epoch => at.as_millis().saturating_add(999).div_euclid(1000).to_string(),
         WakeFormat::Systemd => at.utc().format("%Y-%m-%d %H:%M:%S%.3f UTC").to_string(),
     }
 }

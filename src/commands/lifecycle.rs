@@ -268,10 +268,8 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
         return leave_alone(session, &agent, &state, run, &away);
     }
     let lost_tasks = if args.force { give_up_tasks(session, &agent)? } else { 0 };
-    let interrupted = match &state.current_run {
-        Some(run) => settle(session, &agent, run)?,
-        None => None,
-    };
+    let run = state.current_run.as_ref();
+    let interrupted = run.map_or(Ok(None), |run| settle(session, &agent, run))?;
     let after = if lost_tasks > 0 && interrupted.is_none() {
         agent.peek()?
     } else {

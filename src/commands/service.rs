@@ -105,17 +105,12 @@ fn render(template: &str, spec: &ServiceSpec) -> Result<String, minijinja::Error
 /// Returns a path as text. A character that a line of text or XML can't contain is refused.
 fn word(path: &Path) -> Result<String> {
     let is_refused = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
-    match path.to_str().filter(|text| !text.contains(is_refused)) {
-        Some(text) => Ok(text.to_owned()),
-        None => Err(Error::refused(
-            "path_not_text",
-            format!(
-                "{}: a path with control characters, or that is not UTF-8, can't stand in such a file",
-                path.display()
-            ),
-        )
-        .with_hint("rename it, or name it by a link")),
-    }
+    let text = path.to_str().filter(|text| !text.contains(is_refused));
+    text.map(str::to_owned).ok_or_else(|| {
+        let why = "a path with control characters, or that is not UTF-8, can't stand in such a file";
+        Error::refused("path_not_text", format!("{}: {why}", path.display()))
+            .with_hint("rename it, or name it by a link")
+    })
 }
 
 /// Escapes percent signs, which begin specifiers in units.

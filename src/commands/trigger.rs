@@ -237,19 +237,16 @@ fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<
     let triggers = agent.read(|seen, state| {
         let active: Vec<Trigger> = seen.open()?;
         let mut counts = waiting(&seen, &state)?;
-        let counted = |trigger: Trigger| {
-            let count = counts.remove(&trigger.id).unwrap_or_default();
-            (trigger, count)
-        };
-        let mut found: Vec<(Trigger, PendingDeliveries)> = active.into_iter().map(counted).collect();
+        let counted = |one: Trigger| (counts.remove(&one.id).unwrap_or_default(), one);
+        let mut found: Vec<_> = active.into_iter().map(counted).collect();
         if with_revoked {
             let revoked = ended_records(&seen)?.into_iter();
-            found.extend(revoked.map(|trigger| (trigger, PendingDeliveries::default())));
+            found.extend(revoked.map(|trigger| (PendingDeliveries::default(), trigger)));
         }
-        found.sort_by_key(|(trigger, _)| trigger.id);
+        found.sort_by_key(|(_, trigger): &(_, Trigger)| trigger.id);
         Ok(found)
     })?;
-    for (trigger, waiting) in &triggers {
+    for (waiting, trigger) in &triggers {
         let object = shown::object(trigger, *waiting, agent.store().local().ingress());
         session.out.result(&object, |out| line(trigger, &object, out));
     }

@@ -38,9 +38,8 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         authority::outside(session, &store, "register a merge driver for")?;
     }
     if args.merge_driver && sync::register(&store)? {
-        session
-            .out
-            .note("git merges the files of this state directory by `dormouse merge-driver`, in this clone");
+        let merges = "git merges the files of this state directory by `dormouse merge-driver`, in this clone";
+        session.out.note(merges);
     }
     let mut totals = CheckTotals::default();
     if args.quick {
@@ -89,15 +88,11 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
             0 => "not everything was checked".to_owned(),
             _ => format!("{open} open"),
         };
-        let warned = match warnings {
-            0 => String::new(),
-            some => format!(", {}", count(some as u64, "warning", "warnings")),
-        };
-        format!(
-            "{} in {}: {found}{warned}",
-            count(checked as u64, "record", "records"),
-            count(agents, "agent", "agents")
-        )
+        let warned = count(warnings as u64, "warning", "warnings");
+        let warned = if warnings == 0 { String::new() } else { format!(", {warned}") };
+        let (records, agents) =
+            (count(checked as u64, "record", "records"), count(agents, "agent", "agents"));
+        format!("{records} in {agents}: {found}{warned}")
     });
     Ok(status)
 }
@@ -256,9 +251,8 @@ fn recount(
     let state = &mut draft.records.state;
     let dead_before = std::mem::replace(&mut state.counters.dead, dead);
     let outbox_before = std::mem::replace(&mut state.outbox, outbox);
-    for (counter, before, after) in
-        [("dead", dead_before, dead), ("outbox", outbox_before.messages, outbox.messages)]
-    {
+    let counters = [("dead", dead_before, dead), ("outbox", outbox_before.messages, outbox.messages)];
+    for (counter, before, after) in counters {
         if before != after {
             let data = json!({ "counter": counter, "before": before, "after": after });
             draft.event(EventKind::RecordRepaired, None, data);

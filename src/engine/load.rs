@@ -256,10 +256,7 @@ pub fn history(seen: &Snapshot<'_>, records: &Records, message: &Message, now: T
         reduced: reduced(seen, state, now)?,
         reduced_count: state.counters.reduced_since_turn,
         interjected,
-        plan: match state.focus {
-            Some(item) => seen.plan(item)?,
-            None => None,
-        },
+        plan: state.focus.map_or(Ok(None), |item| seen.plan(item))?,
     })
 }
 

@@ -151,10 +151,8 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     agent.read(|seen, state| {
         let seen = seen.without_passed_over(&state);
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
-        let current = match claimed.map(|id| seen.waiting(id)).transpose()?.flatten() {
-            Some(waiting) => seen.try_read(&waiting)?.and_then(std::result::Result::ok),
-            None => None,
-        };
+        let current = claimed.map(|id| seen.waiting(id)).transpose()?.flatten();
+        let current = current.map_or(Ok(None), |waiting| seen.try_read(&waiting))?.and_then(Result::ok);
         let mut queue = Vec::new();
         for waiting in seen.first(SHOWN)?.iter().filter(|waiting| Some(waiting.key.id) != claimed) {
             // An unreadable file is left out, because it is counted with the rejected files.

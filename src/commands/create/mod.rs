@@ -189,9 +189,8 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
         format!("created {name}, like {}\ntrigger {trigger_id}\n{}", model.name(), secret.line(out))
     });
     for other in others {
-        session
-            .out
-            .note(&format!("hooks/{other} of {} is no plain file: {name} does not have it", model.name()));
+        let hook = format!("hooks/{other} of {}", model.name());
+        session.out.note(&format!("{hook} is no plain file: {name} does not have it"));
     }
     Ok(Status::Done)
 }

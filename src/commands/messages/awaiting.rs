@@ -280,9 +280,8 @@ pub fn time_left(
 
 /// Reports that the message is still queued although the wait has ended.
 pub fn note_queued(session: &Session, agent: &Agent<'_>, id: MessageId) {
-    session
-        .out
-        .note(&format!("{id} stays queued; `dormouse await {} --message {id}` waits for it", agent.name()));
+    let name = agent.name();
+    session.out.note(&format!("{id} stays queued; `dormouse await {name} --message {id}` waits for it"));
 }
 
 /// Fails for a stopped or unstarted agent, because no step claims its messages.
@@ -308,10 +307,7 @@ pub fn print_result(
     message: &AdmittedArrival,
     end: Settlement,
 ) -> Result<Status> {
-    let run = match end.run_id {
-        Some(run_id) => agent.read(|snapshot, _| snapshot.run(run_id))?,
-        None => None,
-    };
+    let run = end.run_id.map_or(Ok(None), |id| agent.read(|snapshot, _| snapshot.run(id)))?;
     let attention = if session.has_raised_failure() { Status::TurnFailed } else { Status::Done };
     let status = exit_status(end.status).graver(attention);
     let completed = end.status == MessageStatus::Processed;

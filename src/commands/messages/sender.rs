@@ -36,10 +36,8 @@ impl Sender {
         let policy = policy(store, agent)?;
         let user = store.guest().map(str::to_owned);
         let caller = if user.is_none() { session.caller(store)? } else { None };
-        let trigger = match &caller {
-            Some(caller) => authority::check_accepts(agent, &caller.agent)?,
-            None => None,
-        };
+        let check = |caller: &Caller| authority::check_accepts(agent, &caller.agent);
+        let trigger = caller.as_ref().map_or(Ok(None), check)?;
         parse_optional::<Origin>("--origin", said.origin.as_deref())?;
         Ok(Sender { policy, caller, user, trigger })
     }

@@ -180,11 +180,8 @@ impl Round<'_> {
             }
             session.out.flush();
             if let Some(continuation) = &report.decision.continuation {
-                session.out.detail(&format!(
-                    "{name}: {}: {}",
-                    continuation.class,
-                    continuation.evidence.join(", ")
-                ));
+                let evidence = continuation.evidence.join(", ");
+                session.out.detail(&format!("{name}: {}: {evidence}", continuation.class));
             }
             // The result is printed before the commit, because git can fail.
             if let Some((repository, before)) = before
@@ -271,9 +268,7 @@ impl Round<'_> {
         });
         match ran {
             Ok(cancelled_by) => session.cancelled_by.set(cancelled_by),
-            Err(error) => {
-                status = status.graver(session.fail(error));
-            }
+            Err(error) => status = status.graver(session.fail(error)),
         }
         status
     }

@@ -44,10 +44,8 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
     // A parse without defaults comes first, so that errors have a line and column of the file.
     let mut policy: Policy = parse(path, text)?;
     let by_default = config.defaults.get("profile").and_then(toml::Value::as_str);
-    let profile = match policy.profile.as_deref().or(by_default) {
-        Some(name) => Some((name.to_owned(), profile(path, name, config)?)),
-        None => None,
-    };
+    let named = |name: &str| profile(path, name, config).map(|table| (name.to_owned(), table));
+    let profile = policy.profile.as_deref().or(by_default).map(named).transpose()?;
     let kept = &config.retention;
     if !config.defaults.is_empty() || !kept.is_empty() || profile.is_some() {
         let mut merged = Table::new();

@@ -122,10 +122,7 @@ impl DirStore {
         let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
         let config = config::store_config(&marker, &bytes)?;
         root.set_notifier(opener.tell);
-        let guest = match config.sharing.group {
-            Some(_) => authors::guest(&marker),
-            None => None,
-        };
+        let guest = config.sharing.group.as_ref().and_then(|_| authors::guest(&marker));
         if guest.is_some() {
             root.allow_changes();
         }

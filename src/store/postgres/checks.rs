@@ -185,14 +185,12 @@ fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<S
             return Err(pool.unexpected("who waits for a machine"));
         };
         let since: Option<i64> = row.number(2);
+        let minutes = |since: i64| Span::from_secs(since.unsigned_abs() / MINUTE * 60);
         let whose = if name.is_empty() { "the common pool".to_owned() } else { format!("pool `{name}`") };
         let who = if count == 1 { "an agent".to_owned() } else { format!("{count} agents") };
         let seen = match since {
             Some(since) if since < overdue => continue,
-            Some(since) => format!(
-                "no machine has ticked it for {}",
-                Span::from_secs(since.unsigned_abs() / MINUTE * 60)
-            ),
+            Some(since) => format!("no machine has ticked it for {}", minutes(since)),
             None => "no machine has ever ticked it".to_owned(),
         };
         let message =

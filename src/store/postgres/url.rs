@@ -144,22 +144,15 @@ impl Url {
     /// Returns the canonical text, without default values except the schema. Parsing it returns an
     /// equal URL.
     pub fn shown(&self) -> String {
-        let mut shown = "postgres://".to_owned();
-        if let Some(user) = &self.user {
-            shown.push_str(&encode(user));
-            shown.push('@');
-        }
-        match &self.host {
-            Host::Socket(_) => {}
-            Host::Address(IpAddr::V6(address)) => {
-                let _ = write!(shown, "[{address}]");
-            }
-            Host::Address(_) | Host::Name(_) => shown.push_str(&encode(&self.host.text())),
-        }
-        if self.port != PORT {
-            let _ = write!(shown, ":{}", self.port);
-        }
-        let _ = write!(shown, "/{}?schema={}", encode(&self.database), self.schema);
+        let user = self.user.as_ref().map(|user| format!("{}@", encode(user))).unwrap_or_default();
+        let host = match &self.host {
+            Host::Socket(_) => String::new(),
+            Host::Address(IpAddr::V6(address)) => format!("[{address}]"),
+            Host::Address(_) | Host::Name(_) => encode(&self.host.text()),
+        };
+        let port = if self.port == PORT { String::new() } else { format!(":{}", self.port) };
+        let (database, schema) = (encode(&self.database), &self.schema);
+        let mut shown = format!("postgres://{user}{host}{port}/{database}?schema={schema}");
         if let Host::Socket(directory) = &self.host
             && directory != SOCKETS
         {
@@ -208,8 +201,8 @@ fn place_of(place: &str) -> Result<(Option<String>, Option<u16>), String> {
 
 fn port_of(text: &str) -> Result<u16, String> {
     let port = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
-    port.filter(|port| *port != 0)
-        .ok_or_else(|| format!("a port is a number from 1 to 65535, and not `{text}`"))
+    let wrong = || format!("a port is a number from 1 to 65535, and not `{text}`");
+    port.filter(|port| *port != 0).ok_or_else(wrong)
 }
 
 fn host_of(text: &str) -> Result<Host, String> {
@@ -229,14 +222,13 @@ fn host_of(text: &str) -> Result<Host, String> {
 
 /// Returns the level of TLS. The default is the strictest, unless no data leaves this machine.
 fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls, String> {
-    let is_socket = matches!(host, Host::Socket(_));
     let mode = match asked {
         Some(word) => Tls::read(word)?,
         None if names_roots => Tls::VerifyFull,
         None if host.is_here() => Tls::Disable,
         None => Tls::VerifyFull,
     };
-    if is_socket && mode != Tls::Disable {
+    if matches!(host, Host::Socket(_)) && mode != Tls::Disable {
         return Err("a unix socket has no TLS: leave sslmode and sslrootcert out".to_owned());
     }
     if names_roots && matches!(mode, Tls::Disable | Tls::Require) {
@@ -250,14 +242,11 @@ fn tls_of(host: &Host, asked: Option<&String>, names_roots: bool) -> Result<Tls,
 
 /// Parses a duration with a unit (`10s`, `500ms`), or a number of seconds.
 fn timeout_of(text: &str) -> Result<Duration, String> {
-    let parsed = match text.parse::<u32>() {
-        Ok(seconds) => Some(Duration::from_secs(seconds.into())),
-        Err(_) => humantime::parse_duration(text).ok(),
-    };
+    let seconds = text.parse::<u32>().map(|seconds| Duration::from_secs(seconds.into()));
+    let parsed = seconds.ok().or_else(|| humantime::parse_duration(text).ok());
     let fits = |time: &Duration| (Duration::from_millis(1)..=Duration::from_secs(3600)).contains(time);
-    parsed
-        .filter(fits)
-        .ok_or_else(|| format!("connect_timeout is a time like 10s, between 1ms and 1h, and not `{text}`"))
+    let wrong = || format!("connect_timeout is a time like 10s, between 1ms and 1h, and not `{text}`");
+    parsed.filter(fits).ok_or_else(wrong)
 }
 
 /// Refuses schema names that SQL changes unless they are quoted.

@@ -8,7 +8,6 @@ use crate::error::{Error, Result};
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
 
-use super::super::backend::Arrival;
 use super::super::dir;
 use super::agent::Agent;
 use super::ops;
@@ -34,12 +33,10 @@ impl Batch<'_> {
     /// Adds a message, which `read` returns and `admit` puts into the inbox.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         match self {
-            Batch::Dir(dir) => dir.stage(message),
-            Batch::Remote(.., staged) => {
-                staged.insert(message.key(), message.clone());
-                Ok(())
-            }
+            Batch::Dir(dir) => dir.stage(message)?,
+            Batch::Remote(.., staged) => drop(staged.insert(message.key(), message.clone())),
         }
+        Ok(())
     }
 
     /// Makes all staged messages durable. Must be called before the first message is admitted.
@@ -55,10 +52,10 @@ impl Batch<'_> {
     pub fn read(&self, key: InboxKey) -> Result<Message> {
         match self {
             Batch::Dir(dir) => dir.read(key),
-            Batch::Remote(.., staged) => staged
-                .get(&key)
-                .cloned()
-                .ok_or_else(|| Error::NoRecord { what: "message", id: key.id.to_string() }),
+            Batch::Remote(.., staged) => {
+                let missing = || Error::NoRecord { what: "message", id: key.id.to_string() };
+                staged.get(&key).cloned().ok_or_else(missing)
+            }
         }
     }
 
@@ -66,11 +63,8 @@ impl Batch<'_> {
     pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
         match self {
             Batch::Dir(dir) => dir.admit(keys, now),
-            Batch::Remote(agent, staged) => {
-                let admitted: Vec<Arrival> =
-                    keys.filter_map(|key| staged.get(&key)).map(ops::arrival).collect();
-                agent.admit_all(&admitted)
-            }
+            Batch::Remote(agent, staged) => agent
+                .admit_all(&keys.filter_map(|key| staged.get(&key)).map(ops::arrival).collect::<Vec<_>>()),
         }
     }
 }
