@@ -1,10 +1,9 @@
 //! The stream that `export` writes and `import` reads, between stores of any kind (docs/FORMAT.md
 //! §7).
 //!
-//! The stream is a tar archive in the one form that this writer produces, so equal agents give
-//! equal bytes. The reader builds each header again from its fields, and refuses the stream if the
-//! result differs from the header read. So links, devices, sparse files and other encodings of
-//! names and numbers never reach the code that stores files.
+//! The stream is a tar archive of plain files in a fixed order, so equal agents give equal bytes.
+//! The reader refuses every other kind of entry, so links, devices and sparse files never reach the
+//! code that stores files.
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tar::{EntryType, Header};
+use tar::{Archive, Builder, EntryType, Header};
 
 use crate::error::{Error, IoContext, Result};
 use crate::model::digest;
@@ -31,11 +30,10 @@ const CONTENTS: &str = "dormouse-export.json";
 const SUM: &str = "dormouse-export.sha256";
 /// Directory of the agents in a stream: an agent's files are below `agents/NAME/`.
 const AGENTS: &str = "agents";
-/// Name of a header that only has a long path. The header of the file follows.
-const LONG_PATH: &str = "dormouse-export.path";
 
 const BLOCK: usize = 512;
-const END: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
+/// Bytes from the content of the last file to the end: one block of it, and two blocks of zeros.
+const END: usize = 3 * BLOCK;
 
 /// Maximum bytes of the first file of a stream: a list of some 60,000 agent names.
 const MAX_CONTENTS: u64 = 4 << 20;
@@ -43,10 +41,10 @@ const MAX_CONTENTS: u64 = 4 << 20;
 const MAX_PATH: usize = 3 << 10;
 /// Maximum bytes of a name between the slashes of a path.
 const MAX_PART: usize = 255;
+/// Maximum bytes before the content of a file: its header, and the header and block of a long path.
+const MAX_HEADERS: u64 = (MAX_PATH + 3 * BLOCK) as u64;
 /// Maximum bytes of a file: the largest number in eleven octal digits.
 pub const MAX_FILE: u64 = (8 << 30) - 1;
-/// Latest time, in seconds since 1970, in eleven octal digits.
-const MAX_TIME: u64 = (8 << 30) - 1;
 
 /// Number of bytes that are copied at a time.
 const AT_ONCE: usize = 64 << 10;
@@ -76,16 +74,15 @@ impl Meta {
         self.path.display().to_string()
     }
 
-    fn whole_path(&self) -> Vec<u8> {
-        let name = self.agent.as_str().as_bytes();
-        [AGENTS.as_bytes(), name, self.path.as_os_str().as_bytes()].join(&b'/')
+    /// Path in the stream.
+    fn whole_path(&self) -> PathBuf {
+        Path::new(AGENTS).join(self.agent.as_str()).join(&self.path)
     }
 }
 
 /// Writes an export stream: a list of agents, their files, and a checksum.
-pub struct StreamWriter<W> {
-    out: W,
-    sum: Sha256,
+pub struct StreamWriter<W: Write> {
+    out: Builder<Summed<W>>,
     name: PathBuf,
 }
 
@@ -93,54 +90,88 @@ impl<W: Write> StreamWriter<W> {
     /// Begins a stream of these agents, whose files follow in this order. `name`: name of the
     /// stream in error messages.
     pub fn begin(out: W, name: &str, agents: &[AgentName]) -> Result<StreamWriter<W>> {
-        let mut writer = StreamWriter { out, sum: Sha256::new(), name: PathBuf::from(name) };
+        let mut writer = StreamWriter { out: Builder::new(Summed::new(out)), name: PathBuf::from(name) };
         let contents = Preamble { schema: SCHEMA.to_owned(), agents: agents.to_vec() };
         let mut bytes = serde_json::to_vec(&contents).unwrap_or_default();
         bytes.push(b'\n');
-        writer.whole(CONTENTS, &bytes)?;
+        writer.put(Path::new(CONTENTS), header(bytes.len() as u64), &bytes[..], Path::new(CONTENTS))?;
         Ok(writer)
     }
 
     /// Adds a file. `content` must give exactly `meta.length` bytes. `at`: path in error messages.
     pub(super) fn file(&mut self, meta: &Meta, content: impl Read, at: &Path) -> Result<()> {
-        self.put(&header(&meta.whole_path(), meta))?;
-        if parts(content, meta.length, at, |part| self.put(part))? < meta.length {
-            let message = format!("{}: it became shorter while it was exported", at.display());
-            return Err(Error::failed(message).with_hint("run the export again"));
-        }
-        self.put(padding(meta.length))
+        let mut header = header(meta.length);
+        header.set_mode(if meta.is_executable { 0o700 } else { 0o600 });
+        header.set_mtime(meta.written_at);
+        self.put(&meta.whole_path(), header, content, at)
     }
 
     /// Ends the stream, and returns the underlying writer.
     pub fn finish(mut self) -> Result<W> {
-        let sum = format!("{}\n", digest::of(self.sum.clone()));
-        self.whole(SUM, sum.as_bytes())?;
-        self.put(&END)?;
-        self.out.flush().context("write", &self.name)?;
-        Ok(self.out)
+        let sum = format!("{}\n", digest::of(self.out.get_ref().sum.clone()));
+        self.put(Path::new(SUM), header(sum.len() as u64), sum.as_bytes(), Path::new(SUM))?;
+        let mut out = self.out.into_inner().context("write", &self.name)?.inner;
+        out.flush().context("write", &self.name)?;
+        Ok(out)
     }
 
-    /// Writes the list of agents or the checksum, which are the stream's first and last file.
-    fn whole(&mut self, path: &str, bytes: &[u8]) -> Result<()> {
-        self.put(own_header(path, EntryType::Regular, bytes.len() as u64).as_bytes())?;
-        self.put(bytes)?;
-        self.put(padding(bytes.len() as u64))
+    fn put(&mut self, path: &Path, mut header: Header, content: impl Read, at: &Path) -> Result<()> {
+        let mut content = content.take(header.entry_size().unwrap_or_default());
+        match self.out.append_data(&mut header, path, &mut content) {
+            Err(error) if self.out.get_ref().has_failed => Err(error).context("write", &self.name),
+            Err(error) => Err(error).context("read", at),
+            Ok(()) if content.limit() > 0 => {
+                let message = format!("{}: it became shorter while it was exported", at.display());
+                Err(Error::failed(message).with_hint("run the export again"))
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// Input or output, with the SHA-256 of all bytes so far.
+struct Summed<T> {
+    inner: T,
+    sum: Sha256,
+    /// True after an error.
+    has_failed: bool,
+}
+
+impl<T> Summed<T> {
+    fn new(inner: T) -> Summed<T> {
+        Summed { inner, sum: Sha256::new(), has_failed: false }
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.sum.update(bytes);
-        self.out.write_all(bytes).context("write", &self.name)
+    fn count(&mut self, bytes: &[u8], done: io::Result<usize>) -> io::Result<usize> {
+        self.has_failed = done.is_err();
+        self.sum.update(&bytes[..*done.as_ref().unwrap_or(&0)]);
+        done
+    }
+}
+
+impl<W: Write> Write for Summed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let done = self.inner.write(bytes);
+        self.count(bytes, done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<R: Read> Read for Summed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let done = self.inner.read(buffer);
+        self.count(buffer, done)
     }
 }
 
 /// Reads an export stream, which any program may have written.
 pub struct StreamReader<R> {
-    input: R,
-    sum: Sha256,
+    input: Summed<R>,
     name: PathBuf,
     agents: Vec<AgentName>,
-    /// Number of bytes of the stream that were read, for error messages.
-    at: u64,
     /// Bytes of the current file's content; 0 once the content was read.
     unread: u64,
     last: Option<Meta>,
@@ -150,27 +181,25 @@ impl<R: Read> StreamReader<R> {
     /// Begins to read. Error if the first file does not identify the stream as an export. `name`:
     /// name of the stream in error messages.
     pub fn begin(input: R, name: &str) -> Result<StreamReader<R>> {
-        let mut reader = StreamReader {
-            input,
-            sum: Sha256::new(),
-            name: PathBuf::from(name),
-            agents: Vec::new(),
-            at: 0,
-            unread: 0,
-            last: None,
-        };
-        let block = reader.at_most(BLOCK as u64)?;
-        if block.len() < BLOCK || *Header::from_byte_slice(&block).path_bytes() != *CONTENTS.as_bytes() {
-            let message = format!("{name}: not a stream that `dormouse export` wrote");
-            return Err(
-                Error::refused("not_an_export", message).with_hint("`dormouse export NAME` writes one")
-            );
+        let (input, at) = (Summed::new(input), PathBuf::from(name));
+        let mut reader = StreamReader { input, name: at, agents: Vec::new(), unread: 0, last: None };
+        match reader.header() {
+            Ok(Some((path, ..))) if path == CONTENTS.as_bytes() => {}
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Ok(_) | Err(_) => {
+                let message = format!("{name}: not a stream that `dormouse export` wrote");
+                let error = Error::refused("not_an_export", message);
+                return Err(error.with_hint("`dormouse export NAME` writes one"));
+            }
         }
-        let length = Header::from_byte_slice(&block).entry_size().map_err(|error| reader.damaged(error))?;
-        if block != own_header(CONTENTS, EntryType::Regular, length).as_bytes() {
-            return Err(reader.damaged("its first header is not as an export writes it"));
+        if reader.unread > MAX_CONTENTS {
+            return Err(reader.damaged(format_args!("{CONTENTS} is larger than {MAX_CONTENTS} bytes")));
         }
-        let bytes = reader.own_content(length, MAX_CONTENTS)?;
+        let mut bytes = Vec::new();
+        reader.copy(|part| {
+            bytes.extend_from_slice(part);
+            Ok(())
+        })?;
         reader.agents = reader.contents(&bytes)?;
         Ok(reader)
     }
@@ -205,36 +234,16 @@ impl<R: Read> StreamReader<R> {
     /// Returns the next file. `None` at the end of a stream that is complete and unchanged.
     pub fn next(&mut self) -> Result<Option<Meta>> {
         self.copy(|_| Ok(()))?;
-        let before = self.sum.clone();
-        let mut raw = self.exactly(BLOCK as u64)?;
-        let mut long = None;
-        if Header::from_byte_slice(&raw).entry_type() == EntryType::XHeader {
-            let length = Header::from_byte_slice(&raw).entry_size().map_err(|error| self.damaged(error))?;
-            let said = self.own_content(length, 2 * MAX_PATH as u64)?;
-            raw.extend_from_slice(&said);
-            raw.extend_from_slice(padding(length));
-            long = Some(self.long_path(&said)?);
-            raw.extend(self.exactly(BLOCK as u64)?);
-        }
-        let last = raw.len() - BLOCK;
-        let header = Header::from_byte_slice(&raw[last..]);
-        let number = |number: io::Result<u64>| number.map_err(|error| self.damaged(error));
-        let (length, written_at) = (number(header.entry_size())?, number(header.mtime())?);
-        let mode = header.mode().map_err(|error| self.damaged(error))?;
-        let path = long.unwrap_or_else(|| header.path_bytes().into_owned());
+        let before = self.input.sum.clone();
+        let Some((path, is_executable, written_at)) = self.header()? else { return Err(self.cut_short()) };
         if path == SUM.as_bytes() {
-            self.end(&raw, length, before)?;
+            self.end(before)?;
             return Ok(None);
         }
-        let meta = self.meta(&path, length, mode & 0o100 != 0, written_at)?;
-        if self::header(&path, &meta) != raw {
-            let message = format!("the header of {} is not as an export writes it", shown(&path));
-            return Err(self.damaged(message));
-        }
+        let meta = self.meta((&path, is_executable, written_at))?;
         if self.last.as_ref().is_some_and(|last| order(last, &meta) != Ordering::Less) {
             return Err(self.damaged(format_args!("{} is repeated or out of order", shown(&path))));
         }
-        self.unread = length;
         self.last = Some(meta.clone());
         Ok(Some(meta))
     }
@@ -242,13 +251,39 @@ impl<R: Read> StreamReader<R> {
     /// Calls `take` with each part of the current file's content, unless that content was read.
     pub fn copy(&mut self, take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let length = std::mem::take(&mut self.unread);
-        if self.parts(length, take)? < length {
-            return Err(self.cut_short());
-        }
-        self.skip_padding(length)
+        let padding = length.next_multiple_of(BLOCK as u64) - length;
+        let StreamReader { input, name, .. } = self;
+        let is_whole = parts(&mut *input, length, name, take)? == length
+            && parts(input, padding, name, |_| Ok(()))? == padding;
+        if is_whole { Ok(()) } else { Err(self.cut_short()) }
     }
 
-    fn meta(&self, path: &[u8], length: u64, is_executable: bool, written_at: u64) -> Result<Meta> {
+    /// Reads the header of the next file: its path, `true` if the owner may execute it, and its
+    /// time. `None` at the end of the archive.
+    fn header(&mut self) -> Result<Option<(Vec<u8>, bool, u64)>> {
+        // The limit bounds the memory that a long path takes.
+        let mut archive = Archive::new((&mut self.input).take(MAX_HEADERS));
+        let unread = &mut self.unread;
+        let found = archive.entries().and_then(|mut entries| {
+            let Some(mut entry) = entries.next().transpose()? else { return Ok(None) };
+            let path = entry.path_bytes().into_owned();
+            let is_plain = entry.header().entry_type() == EntryType::Regular;
+            if !is_plain || entry.pax_extensions()?.is_some() || entry.link_name_bytes().is_some() {
+                return Err(io::Error::other(format!("{} is no plain file", shown(&path))));
+            }
+            *unread = entry.size();
+            Ok(Some((path, entry.header().mode()? & 0o100 != 0, entry.header().mtime()?)))
+        });
+        found.map_err(|error| match (error.raw_os_error(), &self.last) {
+            (Some(_), _) => Error::Io { action: "read", path: self.name.clone(), source: error },
+            (None, None) => self.damaged(error),
+            (None, Some(last)) => {
+                self.damaged(format_args!("after {}: {error}", last.whole_path().display()))
+            }
+        })
+    }
+
+    fn meta(&self, (path, is_executable, written_at): (&[u8], bool, u64)) -> Result<Meta> {
         let bad = || self.damaged(format_args!("{}: no path of an agent's file", shown(path)));
         let mut parts = path.splitn(3, |byte| *byte == b'/');
         let (top, name, rest) = (parts.next(), parts.next(), parts.next());
@@ -257,89 +292,40 @@ impl<R: Read> StreamReader<R> {
         let is_part =
             |part: &[u8]| !matches!(part, b"" | b"." | b"..") && part.len() <= MAX_PART && !part.contains(&0);
         let is_path = path.len() <= MAX_PATH && rest.split(|byte| *byte == b'/').all(is_part);
-        if top != Some(AGENTS.as_bytes()) || !is_path || length > MAX_FILE {
+        if top != Some(AGENTS.as_bytes()) || !is_path {
             return Err(bad());
         }
         if self.agents.binary_search(&agent).is_err() {
             return Err(self.damaged(format_args!("a file of `{agent}`, which its first file does not name")));
         }
-        let path = PathBuf::from(OsStr::from_bytes(rest));
+        let (path, length) = (PathBuf::from(OsStr::from_bytes(rest)), self.unread);
         Ok(Meta { agent, path, length, is_executable, written_at })
     }
 
-    /// Reads the checksum, which is the stream's last file, and refuses data after it.
-    fn end(&mut self, raw: &[u8], length: u64, before: Sha256) -> Result<()> {
-        if raw != own_header(SUM, EntryType::Regular, length).as_bytes() {
-            return Err(self.damaged("its last header is not as an export writes it"));
+    /// Reads the checksum, which is the stream's last file, and refuses data after it. `before`:
+    /// the checksum of all before the header of that file.
+    fn end(&mut self, before: Sha256) -> Result<()> {
+        let sum = format!("{}\n", digest::of(before)).into_bytes();
+        let (mut wanted, mut found) = (sum.clone(), Vec::new());
+        wanted.resize(END, 0);
+        (&mut self.input).take(END as u64 + 1).read_to_end(&mut found).context("read", &self.name)?;
+        match found.len() {
+            short if short < END => Err(self.cut_short()),
+            _ if !found.starts_with(&sum) => {
+                Err(self.damaged("its content does not match its checksum: it was changed on its way"))
+            }
+            _ if found != wanted => Err(self.damaged("something follows its end")),
+            _ => Ok(()),
         }
-        let said = self.own_content(length, BLOCK as u64)?;
-        if said != format!("{}\n", digest::of(before)).as_bytes() {
-            return Err(self.damaged("its content does not match its checksum: it was changed on its way"));
-        }
-        if self.exactly(END.len() as u64)? != END || !self.at_most(1)?.is_empty() {
-            return Err(self.damaged("something follows its end"));
-        }
-        Ok(())
-    }
-
-    /// Returns the path in a header for a long path: `LENGTH path=PATH` and a line feed.
-    fn long_path(&self, said: &[u8]) -> Result<Vec<u8>> {
-        let path = said.splitn(2, |byte| *byte == b'=').nth(1).and_then(|path| path.strip_suffix(b"\n"));
-        let path = path.unwrap_or_default().to_vec();
-        // Only the length is checked: `next` compares all else with a header that it builds itself.
-        if path.len() > MAX_PATH { Err(self.damaged("a path that is too long")) } else { Ok(path) }
-    }
-
-    /// Reads an entry that belongs to no agent: the first or last file, or a long path.
-    fn own_content(&mut self, length: u64, most: u64) -> Result<Vec<u8>> {
-        if length > most {
-            return Err(self.damaged(format_args!("{length} bytes where it has at most {most}")));
-        }
-        let bytes = self.exactly(length)?;
-        self.skip_padding(length)?;
-        Ok(bytes)
-    }
-
-    fn skip_padding(&mut self, length: u64) -> Result<()> {
-        let wanted = padding(length);
-        let found = self.exactly(wanted.len() as u64)?;
-        if found == wanted { Ok(()) } else { Err(self.damaged("there is unexpected data between two files")) }
-    }
-
-    /// Reads `length` bytes. Error if the input ends before.
-    fn exactly(&mut self, length: u64) -> Result<Vec<u8>> {
-        let bytes = self.at_most(length)?;
-        if (bytes.len() as u64) < length { Err(self.cut_short()) } else { Ok(bytes) }
-    }
-
-    /// Reads `length` bytes, or fewer if the input ends.
-    fn at_most(&mut self, length: u64) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.parts(length, |part| {
-            bytes.extend_from_slice(part);
-            Ok(())
-        })?;
-        Ok(bytes)
-    }
-
-    /// Calls `take` with the next `length` bytes, part by part, or with fewer if the input ends.
-    /// Returns the number of bytes read.
-    fn parts(&mut self, length: u64, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<u64> {
-        let StreamReader { input, sum, name, at, .. } = self;
-        parts(input, length, name, |part| {
-            *at += part.len() as u64;
-            sum.update(part);
-            take(part)
-        })
     }
 
     fn cut_short(&self) -> Error {
-        self.damaged("it ends here, and is not whole: its export or its way was cut short")
+        self.damaged("it ends too early, and is not whole: its export or its way was cut short")
     }
 
-    /// Error for a fault in the stream, with the offset that is being read.
+    /// Error for a fault in the stream.
     pub fn damaged(&self, what: impl std::fmt::Display) -> Error {
-        Error::damaged(self.name.clone(), format!("byte {}: {what}", self.at))
+        Error::damaged(self.name.clone(), what.to_string())
             .with_hint("nothing of it was imported: export again, and check the transfer")
     }
 }
@@ -370,55 +356,15 @@ pub(super) fn parts(
     }
 }
 
-/// Returns the headers of a file: one block, or three blocks if its path is too long for one.
-fn header(path: &[u8], meta: &Meta) -> Vec<u8> {
-    let mut plain = own_header("", EntryType::Regular, meta.length);
-    plain.set_mode(if meta.is_executable { 0o700 } else { 0o600 });
-    plain.set_mtime(meta.written_at.min(MAX_TIME));
-    let mut with_path = plain.clone();
-    if with_path.set_path(OsStr::from_bytes(path)).is_ok() && *with_path.path_bytes() == *path {
-        with_path.set_cksum();
-        return with_path.as_bytes().to_vec();
-    }
-    let said = pax_path(path);
-    let of_path = own_header(LONG_PATH, EntryType::XHeader, said.len() as u64);
-    // The name is short enough for a header.
-    let _ = plain.set_path(LONG_PATH);
-    plain.set_cksum();
-    [of_path.as_bytes(), &said[..], padding(said.len() as u64), plain.as_bytes()].concat()
-}
-
-/// Encodes a path as a POSIX extended header, which begins with the length of the whole header, the
-/// digits of this length included.
-fn pax_path(path: &[u8]) -> Vec<u8> {
-    let rest = path.len() + " path=\n".len();
-    let mut length = rest;
-    while length != rest + length.to_string().len() {
-        length = rest + length.to_string().len();
-    }
-    [format!("{length} path=").as_bytes(), path, b"\n"].concat()
-}
-
-/// Returns the header of an entry that belongs to no agent, such as the checksum.
-fn own_header(path: &str, kind: EntryType, length: u64) -> Header {
-    let mut header = Header::new_ustar();
-    header.set_entry_type(kind);
+/// Returns the header of a plain file, still without its path.
+fn header(length: u64) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(EntryType::Regular);
     header.set_mode(0o600);
     header.set_uid(0);
     header.set_gid(0);
     header.set_size(length);
-    header.set_mtime(0);
-    // The caller has checked that the path is short enough for the header.
-    let _ = header.set_path(path);
-    header.set_cksum();
     header
-}
-
-/// Returns the zeros that fill the last block of a file. `length`: bytes of the file.
-fn padding(length: u64) -> &'static [u8] {
-    const ZEROS: [u8; BLOCK] = [0; BLOCK];
-    let over = usize::try_from(length % BLOCK as u64).unwrap_or_default();
-    if over == 0 { &[] } else { &ZEROS[over..] }
 }
 
 fn shown(path: &[u8]) -> String {

@@ -225,6 +225,7 @@ fn finish(file: &File, cap: &CapPath, meta: &Meta) -> Result<()> {
     if meta.is_executable {
         rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", cap)?;
     }
-    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(meta.written_at);
+    let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(meta.written_at));
+    let at = at.ok_or_else(|| Error::damaged(cap.path(), "its time is too late"))?;
     file.set_modified(at).context("set the time of", cap)
 }

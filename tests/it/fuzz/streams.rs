@@ -17,7 +17,7 @@ use crate::setup::{names, tree};
 
 const BLOCK: usize = 512;
 const SUM: &str = "dormouse-export.sha256";
-const LONG_PATH: &str = "dormouse-export.path";
+const LONG_PATH: &[u8] = b"././@LongLink";
 
 /// Entry of an exported archive: a file of the agent, or a file that `export` adds.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,9 +38,8 @@ fn entries(bytes: &[u8]) -> Vec<Entry> {
         let length = header.entry_size().unwrap() as usize;
         let content = bytes[at + BLOCK..at + BLOCK + length].to_vec();
         at += BLOCK + length.div_ceil(BLOCK) * BLOCK;
-        if header.entry_type() == EntryType::XHeader {
-            let path = content.splitn(2, |byte| *byte == b'=').nth(1).unwrap();
-            long = Some(path[..path.len() - 1].to_vec());
+        if header.entry_type() == EntryType::GNULongName {
+            long = Some(content[..content.len() - 1].to_vec());
             continue;
         }
         entries.push(Entry {
@@ -66,41 +65,31 @@ fn stream(entries: &[Entry]) -> Vec<u8> {
 }
 
 fn block(entry: &Entry) -> Vec<u8> {
-    let path = String::from_utf8_lossy(&entry.path).into_owned();
     let plain = |path: &[u8], kind: u8, content: &[u8]| {
-        let mut header = Header::new_ustar();
+        let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::new(kind));
         header.set_mode(entry.mode);
         header.set_uid(0);
         header.set_gid(0);
         header.set_size(content.len() as u64);
         header.set_mtime(entry.written_at);
-        // The tar library refuses some paths, so the test writes these into the header itself.
-        if !path.contains(&0) && header.set_path(String::from_utf8_lossy(path).as_ref()).is_err() {
-            let field = &mut header.as_old_mut().name;
-            let most = path.len().min(field.len());
-            field[..most].copy_from_slice(&path[..most]);
-        }
+        // The tar library refuses some paths, so the test writes them into the header itself.
+        let field = &mut header.as_old_mut().name;
+        let most = path.len().min(field.len());
+        field[..most].copy_from_slice(&path[..most]);
         header.set_cksum();
         let mut bytes = header.as_bytes().to_vec();
         bytes.extend_from_slice(content);
         bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
         bytes
     };
-    let mut fits = Header::new_ustar();
-    if fits.set_path(&path).is_ok() || path.len() < 100 {
-        return plain(&entry.path, entry.kind, &entry.content);
+    let file = plain(&entry.path, entry.kind, &entry.content);
+    if entry.path.len() <= 100 {
+        return file;
     }
-    let rest = entry.path.len() + " path=\n".len();
-    let mut length = rest;
-    while length != rest + length.to_string().len() {
-        length = rest + length.to_string().len();
-    }
-    let said = [format!("{length} path=").as_bytes(), &entry.path, b"\n"].concat();
-    let own = Entry { mode: 0o600, written_at: 0, ..entry.clone() };
-    let mut bytes = block(&Entry { path: LONG_PATH.into(), kind: b'x', content: said, ..own });
-    bytes.extend(plain(LONG_PATH.as_bytes(), entry.kind, &entry.content));
-    bytes
+    let content = [&entry.path[..], b"\0"].concat();
+    let name = Entry { path: LONG_PATH.into(), kind: b'L', mode: 0o644, written_at: 0, content };
+    [block(&name), file].concat()
 }
 
 /// File names that lead out of the agent's directory, or that no export archive may contain.
