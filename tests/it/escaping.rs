@@ -222,7 +222,8 @@ fn no_command_prints_control_or_invisible_characters() {
     let mut known: BTreeSet<&str> = commands.iter().flatten().copied().collect();
     known.extend(shows_nothing);
     let help = sandbox.run(["--help"]);
-    let listed = help.lines().take_while(|line| *line != "Options:");
+    let listed =
+        help.lines().skip_while(|line| !line.starts_with("Usage:")).take_while(|line| *line != "Options:");
     let names: Vec<&str> =
         listed.filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next()).collect();
     assert!(names.len() > 50, "{help}");

@@ -53,18 +53,21 @@ fn dormouse_alone_prints_a_summary_of_the_agents() {
 }
 
 #[test]
-fn help_begins_with_the_purpose_of_a_command_and_ends_with_an_example() {
+fn help_begins_with_the_purpose_of_a_command_and_an_example() {
     let sandbox = Sandbox::empty();
     for command in ["tick", "enqueue", "queue drop", "create", "timer add", "check-outcome", "doctor"] {
         let help = sandbox.run(command.split(' ').chain(["--help"]));
-        assert!(!help.starts_with("Usage"), "{command}");
-        let (_, example) = help.split_once("\nExample:\n").unwrap_or_else(|| panic!("{command}: {help}"));
+        let (_, example) = help.split_once("\n\nExample:\n").unwrap_or_else(|| panic!("{command}: {help}"));
+        let (example, rest) = example.split_once("\n\n").unwrap();
+        assert_eq!(help.find("\n\n"), help.find("\n\nExample:"), "{help}");
+        assert!(rest.contains("Usage: ") && !example.contains("Usage"), "{help}");
         let is_plain = !example.contains("\\-") && !example.contains("\\(");
         assert!(example.starts_with("  ") && is_plain, "{example}");
     }
     assert!(!sandbox.run(["tick", "-h"]).contains("Example"));
     assert!(sandbox.run(["help", "tick"]).contains("\nExample:\n  dormouse tick "));
-    assert!(sandbox.run(["--help"]).contains("\nExample:\n"));
+    let all = sandbox.run(["--help"]);
+    assert!(all.find("\nExample:\n").unwrap() < all.find("\nUsage:").unwrap(), "{all}");
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn help_begins_with_ten_commands_and_lists_all_by_purpose() {
     let all = sandbox.run(["--help"]);
     let headings: Vec<&str> =
         all.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
-    assert_eq!(headings[..3], ["Begin:", "Every day:", "When something fails:"]);
+    assert_eq!(headings[..4], ["Example:", "Begin:", "Every day:", "When something fails:"]);
     assert_eq!(sandbox.run(["help"]), all);
     assert_eq!(sandbox.run(["-C", "tick", "--help"]), all, "a directory may have the name of a command");
     // The help of a command has all general options in one line.

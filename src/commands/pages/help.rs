@@ -165,7 +165,7 @@ fn asked_help(error: clap::Error) -> clap::Error {
         format!("{first}\n`dormouse --help` lists all commands and options, `dormouse man` is the manual.\n")
     } else {
         let lists = PURPOSES.iter().map(|(purpose, names)| listing(&grammar, purpose, names));
-        format!("{}\nOptions:\n{{options}}{{after-help}}", lists.collect::<Vec<_>>().join("\n"))
+        format!("{}\nOptions:\n{{options}}", lists.collect::<Vec<_>>().join("\n"))
     };
     let about = "{about-with-newline}\n{usage-heading} {usage}\n\n";
     let grammar = grammar.help_template(format!("{about}{listed}")).mut_subcommands(about_itself);
@@ -174,10 +174,8 @@ fn asked_help(error: clap::Error) -> clap::Error {
 
 /// Ends the help of a command and its subcommands with the global options in one line.
 fn about_itself(command: clap::Command) -> clap::Command {
-    let long = command.get_after_long_help().map(|text| format!("{text}\n{EVERYWHERE}"));
-    let long = long.unwrap_or_else(|| EVERYWHERE.to_owned());
     let command = command.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
-    command.after_help(EVERYWHERE).after_long_help(long).mut_subcommands(about_itself)
+    command.after_help(EVERYWHERE).mut_subcommands(about_itself)
 }
 
 /// Returns a heading and a line for each of these commands that is not hidden.

@@ -21,13 +21,15 @@ use super::args::{answer, answer_verbatim, bytes, optional_agent};
 pub use help::malformed_word;
 pub use help::refuse_usage;
 
-/// Adds the first example of each command's manual page to its help.
-fn exemplified(command: clap::Command, page: &str) -> clap::Command {
+/// Adds the first example of each command's manual page to its long help, below the purpose.
+fn exemplified(mut command: clap::Command, page: &str) -> clap::Command {
     let example = MAN.iter().find(|(name, _)| *name == page).and_then(|(_, text)| first_example(text));
-    let command = match example {
-        Some(example) => command.after_long_help(format!("Example:\n{example}")),
-        None => command,
-    };
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string);
+    if let (Some(example), Some(about)) = (example, about) {
+        let (purpose, details) = about.split_once("\n\n").unwrap_or((&about, ""));
+        let about = format!("{purpose}\n\nExample:\n{example}\n{details}");
+        command = command.long_about(about.trim_end().to_owned());
+    }
     command.mut_subcommands(|child| {
         let page = format!("{page}-{}", child.get_name());
         exemplified(child, &page)

@@ -65,7 +65,9 @@ pub fn grammar(worker: &mut Worker) -> Vec<Grammar> {
 /// of the program.
 fn commands_of(help: &str, is_of_all: bool) -> Vec<String> {
     let list = help.split("\nCommands:\n").nth(1).and_then(|list| list.split("\n\n").next());
-    let below = if is_of_all { help } else { list.unwrap_or_default() }.lines();
+    // The example above the usage has lines that look like commands.
+    let all = help.split("\nUsage:").nth(1);
+    let below = if is_of_all { all } else { list }.unwrap_or_default().lines();
     let names = below.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     names
         .filter_map(|line| line.split_whitespace().next())
