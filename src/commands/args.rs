@@ -18,7 +18,7 @@ use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session, agents};
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::action::Requester;
-use crate::model::bound::{Bound, MAX_SETTINGS};
+use crate::model::bound::{Bound, MAX_SETTINGS, SHORT_TEXT};
 use crate::model::id::AgentName;
 use crate::model::json::{self, Sent};
 use crate::model::message::{Message, MessageStatus};
@@ -102,6 +102,16 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
             text => Ok(text),
         },
     }
+}
+
+/// Returns a short text that a flag or an argument gives, by the rules of [`text`].
+pub fn short_text(flag: &str, word: &str) -> Result<String> {
+    text(flag, Some(word), &SHORT_TEXT)
+}
+
+/// Returns the short text of an optional flag.
+pub fn optional_text(flag: &str, word: Option<String>) -> Result<Option<String>> {
+    word.map(|word| short_text(flag, &word)).transpose()
 }
 
 fn stdin(bound: &Bound) -> Result<String> {

@@ -33,7 +33,7 @@ use crate::rules::transition::moved::let_go;
 use crate::rules::transition::preemption::{self, cut_sections};
 use crate::store::{Agent, Store, Subject};
 
-use super::args::{answer, note_settings_fault};
+use super::args::{answer, note_settings_fault, optional_text, short_text};
 
 pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
     let store = session.store()?;
@@ -88,7 +88,8 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
     let store = session.store()?;
     let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
     let by = authority::actor(session, &store)?;
-    let stop = Stop { grace: args.grace, now: args.now, requeue: args.requeue, reason: args.reason, by };
+    let reason = optional_text("--reason", args.reason)?;
+    let stop = Stop { grace: args.grace, now: args.now, requeue: args.requeue, reason, by };
     Ok(session.each_agent(&names, args.agents.all, |session, name| {
         let agent = store.agent(name)?;
         refuse_from_inside(Context::new(session, &agent), "stop")?;
@@ -108,6 +109,7 @@ pub fn pause(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
 pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
+    let reason = short_text("--reason", &args.reason)?;
     refuse_from_inside(Context::new(session, &agent), "fail")?;
     authority::reach(Context::new(session, &agent), "fail")?;
     let by = authority::actor(session, &store)?;
@@ -117,7 +119,7 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     if args.now {
         cut_sections(&mut open.draft, Span::ZERO);
     }
-    let given = lifecycle::fail(&mut open.draft, &args.reason, &by)?;
+    let given = lifecycle::fail(&mut open.draft, &reason, &by)?;
     let state = open.commit()?;
     let state = match state.current_run.clone() {
         Some(run) => {
@@ -142,7 +144,7 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
         "action": "fail",
         "status": state.status,
         "execution_state": state.execution.state,
-        "reason": args.reason,
+        "reason": reason,
         "run_id": null,
     });
     let what = match given {
@@ -163,13 +165,14 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
     authority::reach_records(Context::new(session, &agent), "preempt")?;
+    let reason = short_text("--reason", &args.reason)?;
     let mut open = Context::new(session, &agent).open()?;
     let now = open.draft.now();
     if !is_live(&agent, &open.draft.records.state, now)? {
         return Err(preemption::no_live_turn(&open.draft.records.state).into());
     }
     let grace = args.grace.unwrap_or(open.draft.records.policy.preemption.grace);
-    preemption::request(&mut open.draft, args.reason, grace, args.resume_after)?;
+    preemption::request(&mut open.draft, reason, grace, args.resume_after)?;
     let state = open.commit()?;
     let Some((run, request)) =
         state.current_run.as_ref().and_then(|run| Some((run, run.preemption.clone()?)))

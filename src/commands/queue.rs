@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::cli::{self, CommandGroup, QueueCommand, RecordArg};
 use crate::commands::args::{
-    answer, each_listed, message_object, name_agents, optional_agent, several_agents,
+    answer, each_listed, message_object, name_agents, optional_agent, optional_text, several_agents,
 };
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
@@ -56,7 +56,8 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
         }
         QueueCommand::Drop { message, reason } => {
             let found = named(&message, "message")?;
-            let reason = reason.unwrap_or_else(|| "dropped by the operator".to_owned());
+            let reason =
+                optional_text("--reason", reason)?.unwrap_or_else(|| "dropped by the operator".to_owned());
             change(session, &found, "dropped", |draft, message| drop_one(draft, message, &reason))
         }
     }

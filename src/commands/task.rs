@@ -39,8 +39,8 @@ use crate::store::{Agent, Store, Subject};
 use crate::workdir::Stream;
 
 use super::args::{
-    agent_and_text, answer, each_listed, ended_records, find_any, open_id, parse_optional, read_record,
-    requester, required_agent, settings, text,
+    agent_and_text, answer, each_listed, ended_records, find_any, open_id, optional_text, parse_optional,
+    read_record, requester, required_agent, settings, text,
 };
 
 pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<Status> {
@@ -129,7 +129,7 @@ fn wanted(agent: &Agent<'_>, args: TaskStartArgs, message: Option<String>) -> Re
         command: args.command,
         delegate: args.delegate,
         text: said,
-        summary: args.summary,
+        summary: optional_text("--summary", args.summary)?,
         work_item_id,
         notify: !args.no_notify,
         interactive: args.interactive,

@@ -11,7 +11,7 @@ use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::action::WorkRequest;
-use crate::model::bound::PLAN;
+use crate::model::bound::{PLAN, SHORT_TEXT};
 use crate::model::id::WorkId;
 use crate::model::refusal::Refusal;
 use crate::model::wait::Wait;
@@ -26,7 +26,8 @@ use crate::store::{Agent, Store};
 pub use waits::wait;
 
 use super::args::{
-    agent_and_text, answer, each_listed, ended_records, find_any, no_record, open_or_ended, text,
+    agent_and_text, answer, each_listed, ended_records, find_any, no_record, open_or_ended, optional_text,
+    short_text, text,
 };
 
 pub use timer::timer;
@@ -49,14 +50,13 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
     match args.command {
         WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {
             let (name, said) = agent_and_text(objective)?;
-            let objective = said.ok_or_else(|| Error::usage("OBJECTIVE: no objective is given"))?;
             let agent = store.agent(&name)?;
             let new = WorkRequest {
-                objective,
+                objective: text("TEXT", said.as_deref(), &SHORT_TEXT)?,
                 plan_status,
-                todo: todo.iter().map(|word| step(word)).collect(),
+                todo: steps(&todo)?,
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
-                blocked_by,
+                blocked_by: optional_text("--blocked-by", blocked_by)?,
                 recheck_after: recheck,
                 pick,
             };
@@ -73,34 +73,41 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
         WorkCommand::Show(item) => show_work(session, &store, &item),
         WorkCommand::Update { item, objective, plan_status, todo, plan } => {
             let change = WorkChange {
-                objective,
+                objective: optional_text("--objective", objective)?,
                 plan_status,
-                todo: (!todo.is_empty()).then(|| todo.iter().map(|word| step(word)).collect()),
+                todo: Some(steps(&todo)?).filter(|todo| !todo.is_empty()),
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
             };
             change_work(session, &store, &item, |draft, id| work::update(draft, id, change))
         }
         WorkCommand::Pick { item, clear_blocker, reason } => {
-            let reason = reason.filter(|_| clear_blocker);
+            let reason = optional_text("--reason", reason.filter(|_| clear_blocker))?;
             change_work(session, &store, &item, |draft, id| work::pick(draft, id, reason))
         }
         WorkCommand::Block { item, reason, recheck } => {
+            let reason = short_text("--reason", &reason)?;
             change_work(session, &store, &item, |draft, id| work::block(draft, id, reason, recheck))
         }
         WorkCommand::Unblock { item, reason } => {
+            let reason = short_text("--reason", &reason)?;
             change_work(session, &store, &item, |draft, id| work::unblock(draft, id, &reason))
         }
-        WorkCommand::Complete { item, result } => complete_work(session, &store, &item, result),
+        WorkCommand::Complete { item, result } => {
+            complete_work(session, &store, &item, optional_text("--result", result)?)
+        }
         WorkCommand::Plan { id, agent, text } => plan(session, &store, &RecordArg { id, agent }, text),
     }
 }
 
-/// Parses a step of a todo list. The prefix `[x]` marks a completed step.
-fn step(word: &str) -> Todo {
-    match word.strip_prefix("[x] ") {
-        Some(text) => Todo { text: text.to_owned(), done: true },
-        None => Todo { text: word.strip_prefix("[ ] ").unwrap_or(word).to_owned(), done: false },
-    }
+/// Parses the steps of a todo list. The prefix `[x]` marks a completed step.
+fn steps(words: &[String]) -> Result<Vec<Todo>> {
+    let step = |word: &String| {
+        let word = short_text("--todo", word)?;
+        let done = word.strip_prefix("[x] ");
+        let text = done.or(word.strip_prefix("[ ] ")).unwrap_or(&word).to_owned();
+        Ok(Todo { text, done: done.is_some() })
+    };
+    words.iter().map(step).collect()
 }
 
 fn change_work(

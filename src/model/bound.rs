@@ -72,6 +72,9 @@ pub const RECORD: Bound = Bound {
     hint: "put the large part into a file, and name the file",
 };
 
+/// Limit of a short text such as a reason: the maximum length of one argument on Linux.
+pub const SHORT_TEXT: Bound = Bound { what: "the text", name: "max_text", most: Size(128 << 10), ..RECORD };
+
 impl Bound {
     /// Returns the limit of a message body. `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {
@@ -112,7 +115,7 @@ impl Bound {
         if bytes > self.most.0 { Err(self.refuse(&bytes.to_string())) } else { Ok(()) }
     }
 
-    /// Returns the refusal of a size. `bytes` is text, because it may begin with "at least".
+    /// Returns the refusal of a size, which may begin with "at least".
     pub fn refuse(&self, bytes: &str) -> Refusal {
         let Bound { kind, what, name, most, hint } = self;
         Refusal::new(kind, format!("{what} has {bytes} bytes, more than {name} = {most}")).hint(*hint)

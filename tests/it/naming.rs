@@ -182,7 +182,7 @@ fn commands_accept_the_agent_as_an_argument_or_as_a_flag() {
         sandbox.cmd(wrong).exits(2).reports("`ada` as a word, and --agent bob: which is meant?");
     }
     for (wrong, said) in [
-        (&["work", "add", "-a", "ada"][..], "no objective is given"),
+        (&["work", "add", "-a", "ada"][..], "there is no text"),
         (&["work", "add", "objective"], "which agent?"),
         (&["task", "start", "ada", "text", "--", "true"], "a command takes no text"),
         (&["task", "start", "--", "true"], "which agent?"),

@@ -1206,3 +1206,51 @@ fn an_empty_plan_from_stdin_or_a_file_does_not_replace_the_plan() {
     assert_eq!(sandbox.run(["work", "plan", &item]), "first this\n");
     assert_eq!(plan(&["plan", &item, ""]), 0, "an empty text as an argument is intended");
 }
+
+#[test]
+fn a_text_is_given_as_itself_as_a_file_or_on_stdin() {
+    let sandbox = started(SLEEP);
+    fs::write(sandbox.home().join("said"), "from the file").unwrap();
+    let file = format!("@{}", sandbox.home().join("said").display());
+    let item = sandbox.cmd(["work", "add", "ada", "-"]).stdin("from stdin").output().stdout;
+    let item = item.trim_end();
+    assert_eq!(shown(&sandbox, item)["objective"], "from stdin");
+    let unnamed = sandbox.cmd(["work", "add", "-a", "ada"]).stdin("no word").output().stdout;
+    assert_eq!(shown(&sandbox, unnamed.trim_end())["objective"], "no word");
+    let reads = |args: &[&str]| {
+        sandbox.cmd(args.iter().copied().chain([&*file])).exits(0);
+        sandbox.cmd(args.iter().copied().chain(["@nothing"])).exits(1).reports("take the text from");
+    };
+    reads(&["work", "update", item, "--objective"]);
+    reads(&["work", "update", item, "--todo"]);
+    assert_includes(&shown(&sandbox, item), json!({ "objective": "from the file" }));
+    assert_eq!(shown(&sandbox, item)["todo"][0]["text"], "from the file");
+    reads(&["work", "block", item, "--reason"]);
+    assert_eq!(shown(&sandbox, item)["blocked_by"], "from the file");
+    reads(&["work", "unblock", item, "--reason"]);
+    reads(&["work", "pick", item, "--clear-blocker", "--reason"]);
+    reads(&["work", "add", "ada", "x", "--blocked-by"]);
+    reads(&["wait", "ada", "--on", "operator", "--whole-agent", "--reason"]);
+    reads(&["wait", "ada", "--on", "external", "--reason", "x", "--no-fallback"]);
+    assert!(
+        sandbox.json_lines(["wait", "list", "ada"]).iter().any(|wait| wait["no_fallback"] == "from the file")
+    );
+    reads(&["work", "complete", item, "--result"]);
+    assert_eq!(shown(&sandbox, item)["result"], "from the file");
+    reads(&["wake", "ada", "--reason"]);
+    for (args, name) in
+        [(["create", "kim", "--shell", "true"], "kim"), (["clone", "ada", "bob", "-q"], "bob")]
+    {
+        reads(&[&args[..], &["--description"]].concat());
+        assert_eq!(sandbox.json(["get", name])["description"], "from the file");
+    }
+    let task = sandbox.run(["task", "start", "ada", "--summary", &file, "--", "true"]);
+    assert_eq!(sandbox.json(["task", "status", task.trim_end()])["summary"], "from the file");
+    let message = say(&sandbox, "x");
+    reads(&["queue", "drop", &message, "--reason"]);
+    assert!(sandbox.run(["queue", "show", &message]).contains("dropped: from the file"));
+    for command in ["fail", "preempt"] {
+        sandbox.cmd([command, "ada", "--reason", "@nothing"]).exits(1).reports("take the text from");
+    }
+    reads(&["stop", "ada", "--reason"]);
+}

@@ -20,7 +20,7 @@ use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
 use crate::store::{DatabaseRole, Store, is_url};
 
-use super::args::{answer, note_settings_fault, settings};
+use super::args::{answer, note_settings_fault, optional_text, settings};
 
 use template::{Template, script_name, write_script};
 
@@ -169,8 +169,8 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let parent = authority::parent(session, &store, identity.parent)?;
     let text = model.policy_text()?;
     model.policy()?;
-    let policy = match &args.description {
-        Some(description) => described(&text, description),
+    let policy = match optional_text("--description", args.description)? {
+        Some(description) => described(&text, &description),
         None => text,
     };
     let (hooks, others) = model.local().own_hooks()?;
@@ -261,7 +261,8 @@ fn policy_text(
     if let Some(profile) = &args.profile {
         text.push_str(&format!("profile = {}\n", quoted(profile)));
     }
-    if let Some(description) = args.description.as_deref().or(template.map(|template| template.description)) {
+    let description = optional_text("--description", args.description.clone())?;
+    if let Some(description) = description.as_deref().or(template.map(|template| template.description)) {
         text.push_str(&format!("description = {}\n\n", quoted(description)));
     }
     text.push_str("# What a turn runs, and for how long. `dormouse man` lists every key.\n[turn]\n");

@@ -8,7 +8,7 @@ mod sender;
 use serde_json::json;
 
 use crate::cli;
-use crate::commands::args::{answer, json_body, moment, open_id, text};
+use crate::commands::args::{answer, json_body, moment, open_id, optional_text, text};
 use crate::engine::context::Context;
 use crate::engine::delivery::{self, AdmittedArrival, OnRepeat, admit_each_once};
 use crate::engine::lookup::{active_trigger, check_named, waiting_or_ended};
@@ -218,7 +218,7 @@ pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
     }
     let source = hint_source(&agent, caller.as_ref(), args.source)?;
     let said = args.text.as_ref().map(|word| text("TEXT", Some(word), &bound)).transpose()?;
-    let reason = match (args.reason, said) {
+    let reason = match (optional_text("--reason", args.reason)?, said) {
         (Some(reason), Some(said)) => Some(format!("{reason}: {said}")),
         (reason, said) => reason.or(said),
     };

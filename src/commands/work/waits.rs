@@ -4,8 +4,8 @@ use serde_json::json;
 
 use crate::cli::{self, WaitCommand};
 use crate::commands::args::{
-    answer, each_listed, ended_records, find_any, find_open, moment, open_id, parse, read_record, requester,
-    required_agent,
+    answer, each_listed, ended_records, find_any, find_open, moment, open_id, optional_text, parse,
+    read_record, requester, required_agent,
 };
 use crate::engine::authority;
 use crate::engine::context::Context;
@@ -86,7 +86,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     let new = WaitRequest {
         // clap ensures that the kind and the reason are given, so the defaults are unused.
         kind: args.on.unwrap_or(WaitKind::Operator),
-        reason: args.reason.unwrap_or_default(),
+        reason: optional_text("--reason", args.reason)?.unwrap_or_default(),
         options: args.options,
         resource: args.resource,
         work_item_id,
@@ -98,7 +98,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
         recheck_at: time("--recheck-at", args.recheck_at, false)?,
         expires_after: args.expires,
         source: args.source,
-        no_fallback: args.no_fallback,
+        no_fallback: optional_text("--no-fallback", args.no_fallback)?,
         trigger_id,
     };
     let ended_task = ended_task(&agent, new.resource.as_deref())?;
