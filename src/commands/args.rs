@@ -320,7 +320,7 @@ pub fn name_agents<W: AsRef<OsStr>>(store: &Store, args: &mut AgentFlags, words:
             stays
         });
     }
-    if args.words.is_empty() { Err(which_agent()) } else { Ok(()) }
+    Ok(())
 }
 
 /// Finds the open record that the arguments name. Returns its agent and its id.

@@ -15,6 +15,7 @@ use crate::engine::session::{Chosen, Session};
 use crate::engine::submissions::read_submission;
 use crate::engine::views::dead_letters;
 use crate::error::{Error, Result, Status};
+use crate::model::attention::Attention;
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, MessageStatus};
@@ -45,7 +46,8 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
                 name_agents(&store, &mut agents, &mut words)?;
             }
             // Each output line already names its agent, so no separate label is printed.
-            let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
+            let mut chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
+            chosen.names = with_attention(&store, chosen.names, &words)?;
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
         QueueCommand::Rejected(args) => rejected(session, &store, args),
@@ -164,24 +166,32 @@ fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
+/// Returns the agents with a reason for attention that one of `words` names; all without words.
+/// Error for a word that names nothing in any of the agents.
+fn with_attention(store: &Store, mut names: Vec<AgentName>, words: &[String]) -> Result<Vec<AgentName>> {
+    let mut unknown: Vec<&String> = words.iter().collect();
+    names.retain(|name| {
+        // An agent that can't be read stays, so that its error is reported.
+        let Ok(state) = store.agent(name).and_then(|agent| agent.peek()) else { return true };
+        let attentions = state.attention.map(|mark| mark.newest).unwrap_or_default();
+        let is_here = |word: &String| attentions.iter().any(|one| is_about(one, word));
+        unknown.retain(|word| !is_here(word));
+        words.is_empty() || words.iter().any(is_here)
+    });
+    unknown.first().map_or(Ok(names), |word| Err(no_attention(store, word)))
+}
+
+fn is_about(attention: &Attention, word: &str) -> bool {
+    attention.about.ids().iter().any(|id| matches_id(id, word))
+}
+
 /// Acknowledges all reasons for attention of an agent, or only those that `words` name.
 fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
     let agent = store.agent(name)?;
     authority::reach(Context::new(session, &agent), "acknowledge for")?;
+    let is_named = |one: &Attention| words.iter().any(|word| is_about(one, word));
     let done = Context::new(session, &agent).change(|draft| {
-        if words.is_empty() {
-            return Ok(draft.acknowledge_all());
-        }
-        let mut seen = 0;
-        for word in words {
-            let count =
-                draft.acknowledge(|attention| attention.about.ids().iter().any(|id| matches_id(id, word)));
-            if count == 0 {
-                return Err(no_attention(store, word));
-            }
-            seen += count;
-        }
-        Ok(seen)
+        Ok::<_, Refusal>(if words.is_empty() { draft.acknowledge_all() } else { draft.acknowledge(is_named) })
     })?;
     let (seen, left) = (done.made, done.state.attention.as_ref().map_or(0, |mark| mark.count));
     let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
@@ -254,7 +264,8 @@ fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -
     };
     let all = std::mem::take(&mut args.agents.all);
     name_agents(store, &mut args.agents, &mut named)?;
-    let [name] = &several_agents(store, &args.agents)?.names[..] else {
+    let chosen = several_agents(store, &args.agents)?;
+    let ([name], false) = (&chosen.names[..], chosen.are_all) else {
         return Err(Error::usage("which agent?").with_hint("this is for one agent at a time"));
     };
     let agent = store.agent(name)?;

@@ -134,10 +134,8 @@ fn every_list_covers_all_agents_unless_some_are_named() {
     let timers = sandbox.run(["timer", "list"]);
     let agents: Vec<&str> = timers.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(agents, ["bob", "ada"], "{timers}");
-    // Unlike a list, a command that changes records demands the name of an agent.
-    for changes in ["queue dead --ack", "queue rejected --drop --all"] {
-        sandbox.cmd(changes.split(' ')).exits(2).reports("which agent?");
-    }
+    // Unlike a list, a command that deletes files demands the name of an agent.
+    sandbox.cmd("queue rejected --drop --all".split(' ')).exits(2).reports("which agent?");
     sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
     fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
     for (list, _) in LISTS {
@@ -282,7 +280,7 @@ fn an_agent_name_after_ack_or_drop_names_the_agent() {
     assert!(dead("ada").is_null() && !dead("bob").is_null());
     let id = sandbox.json_lines(["queue", "dead", "bob"])[0]["id"].as_str().unwrap().to_owned();
     sandbox.cmd(["queue", "dead", "--ack", "bob", &id]).prints("bob  acknowledged 1, 0 left\n");
-    sandbox.cmd(["queue", "dead", "--ack", "nobody"]).exits(2);
+    sandbox.cmd(["queue", "dead", "--ack", "nobody"]).exits(3).reports("no attention `nobody`");
     for name in ["ada", "bob"] {
         fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
         sandbox.cmd(["tick", name]).output();
@@ -292,6 +290,21 @@ fn an_agent_name_after_ack_or_drop_names_the_agent() {
     sandbox.run(["queue", "rejected", "--drop", "ada", "x.json"]);
     assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
     assert_ne!(sandbox.run(["queue", "rejected", "bob"]), "");
+}
+
+#[test]
+fn ack_without_an_agent_finds_ids_and_takes_every_agent() {
+    let sandbox = two();
+    let id = |name: &str| sandbox.json_lines(["queue", "dead", name])[0]["id"].as_str().unwrap().to_owned();
+    let (of_ada, of_bob) = (id("ada"), id("bob"));
+    // If one id is unknown, nothing is acknowledged.
+    sandbox.cmd(["queue", "dead", "--ack", &of_bob, "msg_0000"]).exits(3);
+    sandbox.cmd(["queue", "dead", "--ack", &of_bob]).prints("bob  acknowledged 1, 0 left\n");
+    sandbox.cmd(["queue", "dead", "--ack", &of_bob]).exits(3);
+    sandbox
+        .cmd(["queue", "dead", "--ack"])
+        .prints("ada  acknowledged 1, 0 left\nbob  acknowledged 0, 0 left\n");
+    sandbox.cmd(["queue", "dead", "--all", "--ack", &of_ada]).exits(3);
 }
 
 /// A terminal shows the last eight digits of an id, which differ even for ids that were created at

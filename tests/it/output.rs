@@ -46,7 +46,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
     let no_agent = "start nobody, stop nobody, enqueue nobody x, wake nobody, tick nobody, get nobody, \
                     explain nobody, state nobody, queue list -a nobody, briefs nobody, events nobody, \
                     recover nobody";
-    let usage = "create Ada -- true, get ada nothing, queue show x, queue dead --ack, events ada --kind nothing, \
+    let usage = "create Ada -- true, get ada nothing, queue show x, events ada --kind nothing, \
                  doctor Ada, frobnicate, tick, tick ada --lock-timeout soon, tick ada --jobs many, \
                  tick --all --jobs 0, tick ada --until-idle --max-steps 0, list --color red, list -q -v";
     let (requeue, drop) = (format!("queue requeue {message}"), format!("queue drop {message}"));
