@@ -277,7 +277,7 @@ impl DirTxn<'_> {
 
     /// Removes a malformed file or directory, and its reason file.
     pub fn remove_rejected(&self, one: &Rejected) -> Result<()> {
-        self.agent.store.files_only("`dormouse queue rejected rm`")?;
+        self.agent.store.files_only("`dormouse queue rejected --drop`")?;
         if one.stays {
             return self.agent.dir.join(layout::INBOX).join(&one.name).remove_tree();
         }
