@@ -214,7 +214,7 @@ fn event_line(event: &Event, out: &Output) -> String {
 /// Events that end a turn.
 const ENDS: [EventKind; 2] = [EventKind::RunSettled, EventKind::RunInterrupted];
 
-/// Number of events that `events` and `logs` show without --since.
+/// Number of events that `logs` shows without --since.
 const LAST: usize = 50;
 
 /// Output readers of the running turns.
