@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,8 @@ use crate::checker;
 use crate::harness::{Sandbox, each_in_parallel, one_in};
 use crate::server::durable;
 use crate::setup::{
-    assert_includes, eventually, extend_policy, field, names, objects, say, step, step_on, texts, tree,
+    assert_includes, eventually, extend_policy, field, names, objects, say, started, step, step_on, texts,
+    tree,
 };
 use crate::strace::{self, Harm};
 use crate::travel::{elsewhere, export, healthy, imported};
@@ -346,4 +348,29 @@ fn invalid_settings_and_flags_are_refused() {
     assert_eq!(runs(&sandbox).len(), 2);
     assert_eq!(sandbox.run(["gc", "--keep", "1d"]), "ada  removed 1 run: 5 bytes freed\n");
     assert_eq!(runs(&sandbox).len(), 1, "state.json names the last turn");
+}
+
+/// Old history is read once, however often the agent changes meanwhile.
+#[test]
+fn gc_with_a_limit_for_history_ends_while_the_agent_changes() {
+    let sandbox = started("true").with_real_clock();
+    extend_policy(&sandbox, "ada", "[retention]\narchive = \"40d\"\n");
+    let ledger = sandbox.agent("ada").join("ledger");
+    let line = "{\"at\":\"2025-01-02T03:04:05.000Z\",\"seq\":1,\"kind\":\"woken\",\"data\":{}}\n";
+    fs::write(ledger.join("2025-01.jsonl"), line.repeat(20_000)).unwrap();
+    let item = sandbox.run(["work", "add", "ada", "x"]);
+    let item = item.trim_end();
+    for args in [&["gc", "ada", "--dry-run"][..], &["gc", "ada"]] {
+        let has_ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !has_ended.load(Ordering::Relaxed) {
+                    sandbox.cmd(["work", "update", item, "--objective", "y"]).output();
+                }
+            });
+            let ran = sandbox.cmd([args, &["--json", "--lock-timeout", "3s"]].concat()).output();
+            has_ended.store(true, Ordering::Relaxed);
+            assert!(ran.code() == 0 && ran.stdout.contains("\"2025-01\""), "{ran}");
+        });
+    }
 }

@@ -58,7 +58,7 @@ pub struct Expired {
 }
 
 /// Month of history past its retention period.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct ExpiredMonth {
     name: String,
     /// Total length of the month's lines of history, in bytes.
@@ -70,7 +70,7 @@ pub struct ExpiredMonth {
 
 /// Ids of the records in the lines of a month. The month is kept as long as an open record contains
 /// such an id.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct Subjects {
     /// Ids of the messages that ended in the month of these lines.
     ended: BTreeSet<MessageId>,
@@ -109,19 +109,19 @@ impl Agent<'_> {
     /// Returns the history that `collect` would remove. Writes nothing.
     pub fn would_collect(&self, retention: Retention, now: Time) -> Result<Collected> {
         let how = Sweeping { retention, now, removes: false, is_leased: false };
+        let expired = self.collection(retention, now)?;
         self.read(|seen, state| {
-            let mut months = old_months(&seen, retention.archive, now)?;
+            let mut months = expired.months.clone();
             leave_needed(&mut months, &seen, &state)?;
             Ok(Collected::of(self.local().sweep_all(seen.view()?, &state, how)?, &months))
         })
     }
 
-    /// Finds expired history. Called without a lock.
+    /// Finds expired history without a lock. `collect` keeps what a change meanwhile adds or needs.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Expired> {
-        self.read(|seen, state| {
-            let months = old_months(&seen, retention.archive, now)?;
-            Ok(Expired { retention, now, seen_at: state.revision, months })
-        })
+        let seen_at = self.peek()?.revision;
+        let months = old_months(&self.snapshot(), retention.archive, now)?;
+        Ok(Expired { retention, now, seen_at, months })
     }
 }
 
