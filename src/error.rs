@@ -352,6 +352,8 @@ pub fn list_of(what: &str) -> Option<String> {
     Some(format!("{plane} list"))
 }
 
+/// Maximum number of agents that are searched for a hint about an unknown name.
+pub const SUGGESTED: usize = 1000;
 /// Maximum number of agents in the hint for an unknown agent name.
 const NAMED: usize = 10;
 
@@ -365,7 +367,8 @@ fn instead_of(agent: &str, known: &[String]) -> String {
     }
     let more = known.len().saturating_sub(NAMED);
     let named = known.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("there is {named}, and {more} more") } else { format!("there is {named}") }
+    let least = if known.len() < SUGGESTED { "" } else { "at least " };
+    if more > 0 { format!("there is {named}, and {least}{more} more") } else { format!("there is {named}") }
 }
 
 /// Returns a hint for an error of the system, if there is one.

@@ -6,7 +6,7 @@ use std::env;
 use std::path::PathBuf;
 
 use crate::clock::Clock;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Result, SUGGESTED, Status};
 use crate::model::attention::Attention;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
@@ -129,7 +129,10 @@ impl Session {
             Some(_) | None => error,
         };
         let Error::NoAgent { agent, known, renamed: None } = error else { return error };
-        let name = agent.parse().ok().and_then(|former| store.successor(&former).ok().flatten());
+        // Each file of an identity would be read.
+        let is_cheap = store.is_remote() || known.as_ref().is_none_or(|known| known.len() <= SUGGESTED);
+        let former = agent.parse().ok().filter(|_| is_cheap);
+        let name = former.and_then(|former| store.successor(&former).ok().flatten());
         Error::NoAgent { agent, known, renamed: name.map(|name| name.to_string()) }
     }
 

@@ -67,6 +67,11 @@ pub trait Backend: Debug {
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
 
+    /// Returns agents to suggest for an unknown name: all, or of very many those around the name.
+    fn agents_around(&self, _name: &AgentName) -> Result<Vec<AgentName>> {
+        self.agents("")
+    }
+
     /// Returns the agents of these pools that may have work for a step at `now`, and the next time
     /// at which another agent may. May include an agent without work. The cost grows with the
     /// number of agents returned. `by`: the machine that asks in order to step them. Agents whose

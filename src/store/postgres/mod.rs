@@ -37,7 +37,7 @@ use std::rc::Rc;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Result, SUGGESTED};
 use crate::model::id::AgentName;
 use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
@@ -105,12 +105,22 @@ impl Postgres {
     }
 }
 
+/// Returns the names that a query finds, except invalid names, which `doctor` reports.
+fn names(pool: &ConnectionPool, asked: Statement) -> Result<Vec<AgentName>> {
+    let answer = pool.ask_one(asked)?;
+    Ok(answer.iter().filter_map(|row| row.get(0)?.parse().ok()).collect())
+}
+
 impl Backend for Postgres {
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let asked = Statement::new("SELECT name FROM @.agent WHERE starts_with(name, $1) ORDER BY name");
-        let answer = self.shared.pool.ask_one(asked.with(beginning))?;
-        // Commands ignore an agent with an invalid name, and `doctor` reports it.
-        Ok(answer.iter().filter_map(|row| row.get(0).and_then(|name| name.parse().ok())).collect())
+        names(&self.shared.pool, asked.with(beginning))
+    }
+
+    fn agents_around(&self, name: &AgentName) -> Result<Vec<AgentName>> {
+        let asked = "(SELECT name FROM @.agent WHERE name < $1 ORDER BY name DESC LIMIT $2) UNION ALL \
+                     (SELECT name FROM @.agent WHERE name >= $1 ORDER BY name LIMIT $2) ORDER BY name";
+        names(&self.shared.pool, Statement::new(asked).with(name.as_str()).with(SUGGESTED as u64 / 2))
     }
 
     fn due(&self, now: Time, pools: &[Pool], by: Option<AskClaimant<'_>>) -> Result<Option<DueAgents>> {

@@ -22,6 +22,8 @@ CREATE TABLE @.agent (                -- rarely updated
   room text,                          -- name of the local agent directory on the machine that created the agent
   takes bigint);                      -- maximum size of a message; -1: the sender's default; NULL: unknown, so the sender reads the settings
 
+CREATE INDEX agent_former ON @.agent (name) WHERE strpos(identity::text, '"former_names"') > 0;
+
 CREATE TABLE @.state (                -- updated by every change; only the primary key is indexed, so updates touch no index
   agent_id bigint PRIMARY KEY,
   revision bigint NOT NULL,

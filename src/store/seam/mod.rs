@@ -187,7 +187,7 @@ impl Store {
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
         let Some(records) = self.backend().agent(name)? else {
             // Without a list of other agents, the error is still that this one does not exist.
-            let known = self.agents().ok();
+            let known = self.backend().agents_around(name).ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
         };

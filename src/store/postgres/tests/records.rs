@@ -390,6 +390,25 @@ fn reads_of_one_agent_use_indexes() {
 }
 
 #[test]
+fn a_mistyped_name_costs_the_same_among_many_agents() {
+    needs!("postgresql");
+    let fresh = Fresh::made();
+    fresh.run(
+        r#"INSERT INTO @.agent (name, identity, policy) SELECT 'a' || n, '{}', '' FROM generate_series(10001, 20000) n;
+           UPDATE @.agent SET identity = '{"former_names": [{"name": "old"}]}' WHERE name = 'a15000';
+           ANALYZE @.agent; SELECT 1"#,
+    );
+    let store = fresh.open();
+    let around = store.agents_around(&name("a15000x")).unwrap();
+    assert_eq!((around.len(), around.contains(&name("a15000"))), (1000, true));
+    assert_eq!(store.formerly_named(&name("old")).unwrap()[0].0, name("a15000"));
+    let identity = "strpos(identity::text, '\"former_names\"') > 0 AND strpos(identity::text, 'old') > 0";
+    let plan =
+        fresh.run(&format!("EXPLAIN SELECT name FROM @.agent WHERE {identity} ORDER BY name")).join("\n");
+    assert!(plan.contains("agent_former"), "{plan}");
+}
+
+#[test]
 fn a_checkpoint_of_any_size_is_kept_while_a_record_names_it() {
     needs!("postgresql");
     let memory = Memory::default();
