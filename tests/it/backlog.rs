@@ -363,3 +363,20 @@ fn files_links_and_false_buckets_in_the_place_of_new_directories_stop_no_step() 
     assert!(!bucket.exists());
     assert_eq!(sandbox.json_lines(["queue", "rejected", "-a", "a"]).len(), 2);
 }
+
+/// A step that was killed while it replaced the inbox leaves the messages in the former inbox.
+#[test]
+fn messages_in_the_former_inbox_count_for_the_waiting_time_of_their_agent() {
+    let (sandbox, ids) = long(3);
+    sandbox.run(["create", "0", "--", "true"]);
+    sandbox.run(["start", "0"]);
+    sandbox.run(["tick", "0"]);
+    sandbox.pass(600);
+    sandbox.run(["enqueue", "0", "later"]);
+    let former = sandbox.agent("a").join("inbox.old");
+    fs::rename(inbox(&sandbox), &former).unwrap();
+    fs::create_dir_all(inbox(&sandbox).join(format!("from-2-{}", ids[0]))).unwrap();
+    sandbox.pass(600);
+    let steps = sandbox.json_lines(["tick", "--all"]);
+    assert_eq!(texts(&steps, "agent"), ["a", "0"]);
+}

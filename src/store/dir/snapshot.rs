@@ -360,8 +360,12 @@ impl ReadView for DirReadView<'_> {
 
     fn oldest_arrival(&self) -> Result<Option<Time>> {
         let scan = self.scan()?;
-        let first = scan.direct.iter().chain(scan.segments.iter().map(|segment| &segment.from));
-        let arrived = first.map(|key| key.id).chain(scan.hints.iter().copied());
+        let keys = match scan.segments.iter().any(inbox::Segment::is_dirty) {
+            // The name of such a directory is not that of its first message.
+            true => self.messages(usize::MAX)?,
+            false => scan.segments.iter().map(|segment| segment.from).chain(scan.direct.clone()).collect(),
+        };
+        let arrived = keys.iter().map(|key| key.id).chain(scan.hints.iter().copied());
         Ok(arrived.filter_map(|id| id.minted_at()).min())
     }
 
