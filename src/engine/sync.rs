@@ -84,7 +84,7 @@ impl<'s> RemoteSync<'s> {
     /// Finds the remote branch, and registers the merge driver in this clone. Error when git can't
     /// commit now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<RemoteSync<'s>> {
-        store.local().files_only("an exchange with a remote")?;
+        store.local().files_only("`dormouse sync`")?;
         let repository = repository(store);
         repository.check()?;
         let line = repository.line(remote)?;

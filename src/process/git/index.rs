@@ -161,7 +161,7 @@ impl Checkout<'_> {
             let _ = repository.run(&["update-index", "-q", "--refresh"])?;
             check_not_blocked(&repository.run(&["read-tree", "-m", "-u", from, to])?)?;
         }
-        let result = repository.run(&["update-ref", "-m", "dormouse: exchanged", "HEAD", to, from])?;
+        let result = repository.run(&["update-ref", "-m", "dormouse: synced", "HEAD", to, from])?;
         if !result.is_success() && repository.commit_of("HEAD")?.as_deref() != Some(from) {
             return Ok(false);
         }
