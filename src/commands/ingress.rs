@@ -245,7 +245,7 @@ fn deliver(
     let sent = std::mem::take(&mut request.body);
     // The size is checked before parsing, which takes several times the memory.
     Bound::message("the body", policy.limits.max_message).check(sent.len() as u64).map_err(Error::from)?;
-    let body = body(&request, sent)?;
+    let body = body(&request, sent, trigger.verify == Verify::Slack)?;
     let key = signed_key.map_or_else(|| key(&request, settings), |key| Ok(Some(key)))?;
     if let Err(pause) = agent.use_trigger(trigger.id, settings.per_minute, now)? {
         let message = format!("more than [ingress] per_minute = {}", settings.per_minute);
@@ -275,18 +275,18 @@ fn challenge(body: Option<&Body>) -> Option<&str> {
     (value["type"] == "url_verification").then(|| value["challenge"].as_str()).flatten()
 }
 
-/// Parses the body as JSON, a form or text, by its content type. An empty request has no body.
-fn body(request: &HttpRequest, sent: Vec<u8>) -> Result<Option<Body>, HttpAnswer> {
+/// Parses the body as JSON or text, by its content type; as a form, too, if the sender is Slack. An
+/// empty request has no body.
+fn body(request: &HttpRequest, sent: Vec<u8>, is_slack: bool) -> Result<Option<Body>, HttpAnswer> {
     if sent.is_empty() {
         return Ok(None);
     }
     let named = request.header("Content-Type")?.unwrap_or_default();
     let kind = named.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let is_json = kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json");
-    let is_form = kind == "application/x-www-form-urlencoded";
+    let is_form = is_slack && kind == "application/x-www-form-urlencoded";
     if !is_json && !is_form && !kind.starts_with("text/") {
-        let message = "a delivery is application/json, application/x-www-form-urlencoded or text";
-        return Err(HttpAnswer::new(HttpStatus::UNSUPPORTED_TYPE, message));
+        return Err(HttpAnswer::new(HttpStatus::UNSUPPORTED_TYPE, "a delivery is application/json or text"));
     }
     let text = String::from_utf8(sent)
         .map_err(|_| HttpAnswer::new(HttpStatus::UNSUPPORTED_TYPE, "the body is not UTF-8"))?;
@@ -308,7 +308,7 @@ fn json(text: &str) -> Result<Body, HttpAnswer> {
 }
 
 /// Parses a form into an object of texts. A repeated field becomes a list. If `payload` is the only
-/// field, its JSON is the body, as GitHub and Slack send it.
+/// field, its JSON is the body, as Slack sends it.
 fn form(text: &str) -> Result<Body, HttpAnswer> {
     if text.matches('&').count() >= MAX_VALUES {
         let message = format!("more than {MAX_VALUES} fields in the form");
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn a_body_is_json_or_text_by_its_type() {
         let of = |kind: &str, text: &str| {
-            body(&request(&[("content-type", kind)]), text.into()).map_err(|answer| answer.status)
+            body(&request(&[("content-type", kind)]), text.into(), false).map_err(|answer| answer.status)
         };
         for kind in ["application/json", "Application/JSON; charset=utf-8", "application/cloudevents+json"] {
             assert_eq!(of(kind, "[1]"), Ok(Some(Body::from(json!([1])))), "{kind}");
@@ -409,10 +409,13 @@ mod tests {
         for kind in ["text/plain", "text/markdown; charset=utf-8"] {
             assert_eq!(of(kind, "[1"), Ok(Some(Body::Text { text: "[1".to_owned() })), "{kind}");
         }
-        for kind in ["", "image/png", "application/xml", "json"] {
+        let form = "application/x-www-form-urlencoded";
+        for kind in ["", "image/png", "application/xml", "json", form] {
             assert_eq!(of(kind, "[1]"), Err(HttpStatus::UNSUPPORTED_TYPE), "{kind}");
             assert_eq!(of(kind, ""), Ok(None), "{kind}: nothing has no type");
         }
+        let of_slack = body(&request(&[("content-type", form)]), b"a=1".to_vec(), true);
+        assert_eq!(of_slack.map_err(|answer| answer.status), Ok(Some(Body::from(json!({ "a": "1" })))));
     }
 
     #[test]
@@ -441,7 +444,7 @@ mod tests {
             assert_eq!(values(text), count, "{text}");
         }
         let many = format!("[{}0]", "0,".repeat(MAX_VALUES));
-        let status = body(&request(&[("Content-Type", "application/json")]), many.into())
+        let status = body(&request(&[("Content-Type", "application/json")]), many.into(), false)
             .map_err(|answer| answer.status);
         assert_eq!(status, Err(HttpStatus::TOO_LARGE));
     }
