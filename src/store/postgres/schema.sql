@@ -254,6 +254,28 @@ BEGIN
 END $make_months$;
 REVOKE ALL ON FUNCTION @.make_months FROM PUBLIC;
 
+-- Drops the partitions of past months that are empty. Called when history has been deleted. The lock comes before the second check,
+-- because a line of a past month may be added meanwhile. Writers wait for this lock, so it is given up soon and left to the next call.
+CREATE FUNCTION @.drop_months() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $drop_months$
+DECLARE part regclass; parted regclass; has_lines boolean;
+BEGIN
+  FOR part, parted IN SELECT i.inhrelid, i.inhparent FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent IN ('@.archive'::regclass, '@.event'::regclass) AND c.relname ~ '_\d{4}_\d{2}$'
+      AND right(c.relname, 7) < to_char(now() AT TIME ZONE 'UTC', 'YYYY_MM') ORDER BY c.relname
+  LOOP
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', part) INTO has_lines;
+    CONTINUE WHEN has_lines;
+    BEGIN
+      EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE', parted, part);
+      EXECUTE format('SELECT EXISTS (SELECT FROM %s)', part) INTO has_lines;
+      IF NOT has_lines THEN EXECUTE format('DROP TABLE %s', part); END IF;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN NULL;
+    END;
+  END LOOP;
+END $drop_months$;
+REVOKE ALL ON FUNCTION @.drop_months FROM PUBLIC;
+
 -- Returns the records of an agent, all of one revision: a word for the kind of each row, and up to four texts. `with_past` adds the
 -- lines of the archive that a claim needs, newest first: the last briefs, and the end of the first message of the inbox.
 CREATE FUNCTION @.load(agent bigint, with_past boolean) RETURNS TABLE (what text, a text, b text, c text, d text)
@@ -397,6 +419,7 @@ BEGIN
         AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
       DELETE FROM @.event t WHERE t.agent_id = agent
         AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
+      PERFORM @.drop_months();
     END CASE;
   END LOOP;
 END $apply$;

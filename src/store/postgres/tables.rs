@@ -55,8 +55,8 @@ pub const TABLES: [Table; 19] = [
 const META: &str = "meta";
 
 /// Database functions that a role needs to step agents and to read them.
-pub const FUNCTIONS: [&str; 8] =
-    ["load", "apply", "may_act", "arrive", "take_lease", "say", "deliver", "make_months"];
+pub const FUNCTIONS: [&str; 9] =
+    ["load", "apply", "may_act", "arrive", "take_lease", "say", "deliver", "make_months", "drop_months"];
 
 /// Returns statements that grant a database role its privileges as `part` in this store and revoke
 /// its other privileges there.
@@ -74,9 +74,7 @@ pub fn grant(part: DatabaseRole, role: &str) -> Vec<Statement> {
         DatabaseRole::Ticker => statements.extend([
             format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {all} TO {role}"),
             format!("REVOKE INSERT, UPDATE, DELETE ON @.{META} FROM {role}"),
-            format!(
-                "GRANT EXECUTE ON FUNCTION @.load, @.apply, @.may_act, @.arrive, @.take_lease, @.say, @.make_months TO {role}"
-            ),
+            format!("GRANT EXECUTE ON FUNCTION {functions} TO {role}"),
         ]),
         DatabaseRole::Reader => {
             statements.extend(TABLES.map(|Table { name, shown, .. }| {

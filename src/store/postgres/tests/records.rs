@@ -243,7 +243,7 @@ fn history_lines_are_read_in_order_until_the_reader_stops() {
 }
 
 /// Returns short forms of the archive lines and events of an agent.
-fn past(agent: &Rc<dyn AgentRecords + '_>) -> Vec<String> {
+pub fn past(agent: &Rc<dyn AgentRecords + '_>) -> Vec<String> {
     let short = |op| match op {
         Op::Ended { kind, text, .. } => Some(format!("{kind} {}", text.trim())),
         Op::Event { seq, .. } => Some(format!("event {seq}")),

@@ -8,6 +8,7 @@ use super::super::super::backend::ReadView;
 use super::super::super::dir::Subject;
 use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
+use super::records::past;
 use super::*;
 
 /// Number of partitions of the table `archive`, including the default one.
@@ -58,6 +59,47 @@ fn the_first_tick_of_a_machine_creates_missing_month_partitions() {
     drop_month(&fresh, 1);
     store.due(at(0), &[Pool::COMMON], Some(&|| Ok(claimant("one", MINUTE)))).unwrap();
     assert_eq!(parts(&fresh), 2, "it has just done so");
+}
+
+/// The deletion of history drops the partitions of past months that no agent has lines of.
+#[test]
+fn empty_partitions_of_past_months_are_dropped() {
+    needs!("postgresql");
+    let fresh = Fresh::made();
+    let june = "extract(epoch FROM timestamp '2001-06-02') * 1000";
+    for (parted, month) in [("archive", "05"), ("archive", "06"), ("event", "05"), ("event", "06")] {
+        let from = format!("(extract(epoch FROM timestamp '2001-{month}-01') * 1000)::bigint");
+        let until = format!("{from} + 30::bigint * 86400000");
+        fresh.run(&format!(
+            "DO $$ BEGIN EXECUTE format('CREATE TABLE @.{parted}_2001_{month} PARTITION OF @.{parted} \
+             FOR VALUES FROM (%s) TO (%s)', {from}, {until}); END $$; SELECT 1"
+        ));
+    }
+    let agent = create(&fresh.open(), "a");
+    fresh.run(&format!(
+        "INSERT INTO @.event (agent_id, at, revision, body, number) SELECT id, {june}, 1, '1', 1 FROM @.agent; \
+         INSERT INTO @.archive (agent_id, at, revision, body, kind) SELECT 99, {june}, 1, '1', 'run'; SELECT 1"
+    ));
+    let months = |parted: &str| {
+        fresh.run(&format!(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = '@.{parted}'::regclass \
+             AND inhrelid::regclass::text ~ '_2001_' ORDER BY 1"
+        ))
+    };
+    let months = || [months("archive"), months("event")].concat();
+    let ends = |months: Vec<String>| -> Vec<String> {
+        months.iter().map(|name| name.rsplit_once('.').unwrap().1.to_owned()).collect()
+    };
+    let lock = agent.remote().unwrap().lock(PATIENCE).unwrap().unwrap();
+    let (from, until) = (Time::from_millis(991_353_600_000), Time::from_millis(993_945_600_000));
+    lock.commit(1, &[state(2), Op::Forgotten { from: at(0), until: at(0), seen_at: 1 }]).unwrap();
+    assert_eq!(ends(months()), ["archive_2001_06", "event_2001_06"], "June has lines");
+    lock.commit(2, &[state(3), Op::Forgotten { from, until, seen_at: 2 }]).unwrap();
+    assert_eq!(ends(months()), ["archive_2001_06"], "another agent has a line of June");
+    fresh.run("DELETE FROM @.archive; SELECT @.drop_months()");
+    assert_eq!(ends(months()), [""; 0]);
+    assert_eq!(parts(&fresh), 3, "this month and the next stay, although they are empty");
+    assert_eq!(past(&agent), ["event 1"]);
 }
 
 #[test]
