@@ -9,7 +9,7 @@ use crate::rules::authority as rights;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, HeldLease, Subject};
+use crate::store::{Agent, Subject};
 
 use super::context::Context;
 use super::gate::open_gate;
@@ -17,7 +17,6 @@ use super::lookup::existing;
 use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
-use super::session::Session;
 use super::tasks::{self, TaskAction, check, due_with_child, never_begun};
 
 /// Reason with which a child's message is dropped when its delegation is cancelled.
@@ -87,27 +86,19 @@ fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()
     }
 }
 
-/// Delegation that is being cancelled while its child is stopped.
-pub struct Withdrawn {
-    message_id: MessageId,
-    /// True if the message was dropped before a run of the child claimed the message.
-    is_back: bool,
-    /// Lease that keeps other processes from sending the message to the child.
-    _held: HeldLease,
-}
-
-/// Begins to cancel a delegation, and returns its child. `None` if the child has not received the
-/// message, or does not exist.
+/// Cancels a delegation: drops its message, and stops the child by the function `stop`. `None` if
+/// the child has not received the message, or does not exist.
 ///
-/// Waits for a process that is sending the message to the child. After the call no process sends
-/// the message.
-pub fn begin_withdrawal<'s>(
-    session: &Session,
-    parent: &Agent<'s>,
+/// Waits for a process that is sending the message to the child. From then on no process sends the
+/// message.
+pub fn withdraw_delegation<T>(
+    parent: Context<'_>,
     task: &Task,
-) -> Result<Option<(Agent<'s>, Withdrawn)>> {
+    stop: impl FnOnce(Context<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    let session = parent.session;
     let TaskJob::ChildAgent { child, message_id, .. } = &task.job else { return Ok(None) };
-    let held = parent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
+    let _held = parent.agent.lease_in_time(Subject::Task(task.id), session.clock.now())?;
     let Some(child) = existing(parent.store(), child)? else { return Ok(None) };
     let is_unknown = child.read(|seen, _| {
         Ok(seen.waiting(*message_id)?.is_none() && seen.ended_one::<Message>(*message_id)?.is_none())
@@ -115,16 +106,15 @@ pub fn begin_withdrawal<'s>(
     if is_unknown {
         return Ok(None);
     }
+    let child = Context::new(session, &child);
     // Dropping the message before the stop keeps the child from claiming it.
-    let is_back = withdraw(Context::new(session, &child), *message_id)?;
-    Ok(Some((child, Withdrawn { message_id: *message_id, is_back, _held: held })))
-}
-
-impl Withdrawn {
-    /// Drops a message that a run had claimed, after the stop, so that it does not run again.
-    pub fn end(self, child: Context<'_>) -> Result<()> {
-        if self.is_back { Ok(()) } else { withdraw(child, self.message_id).map(drop) }
+    let is_back = withdraw(child, *message_id)?;
+    let stopped = stop(child)?;
+    if !is_back {
+        // The message that a run had claimed must not run again.
+        withdraw(child, *message_id)?;
     }
+    Ok(Some(stopped))
 }
 
 /// Drops the message of a cancelled delegation. Returns false if the current run has claimed it.

@@ -156,7 +156,7 @@ impl Context<'_> {
             },
             TaskAction::HandOver => delegate::hand_over(self, task.id),
             TaskAction::End(end) => tasks::finish(self, task.id, TaskEnding::Child(end)).map(drop),
-            TaskAction::StopChild(end) => stop_child(self, task, end),
+            TaskAction::StopChild(end) => stop_child(self, &task, end),
         }
     }
 }

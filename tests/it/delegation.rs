@@ -166,6 +166,27 @@ fn a_stop_of_the_parent_stops_the_child_and_a_stop_of_the_child_ends_the_task() 
 }
 
 #[test]
+fn a_stop_ends_fifty_generations_and_a_step_of_the_last_one_the_others() {
+    let sandbox = Sandbox::new();
+    sandbox.run(["create", "kid-0", "--shell", "true"]);
+    sandbox.run(["start", "kid-0"]);
+    let kids: Vec<String> = (0..=51).map(|number| format!("kid-{number}")).collect();
+    for pair in kids.windows(2) {
+        sandbox.run(["task", "start", "-a", &pair[0], "--delegate", &pair[1], "work"]);
+    }
+    let ran = sandbox.cmd(["stop", "kid-0"]).exits(1);
+    assert!(ran.stderr.contains("of `kid-50` goes on"), "{ran}");
+    assert!(kids[..=50].iter().all(|kid| status_of(&sandbox, kid) == "stopped"));
+    assert_eq!(status_of(&sandbox, "kid-51"), "awake_idle");
+    sandbox.run(["tick", "kid-50"]);
+    assert_eq!(status_of(&sandbox, "kid-51"), "stopped");
+    for kid in &kids[..=50] {
+        assert!(sandbox.json_lines(["task", "list", "-a", kid]).is_empty(), "{kid}");
+    }
+    sandbox.run(["doctor"]);
+}
+
+#[test]
 fn a_turn_of_the_child_can_not_stop_the_parent() {
     needs!("jq");
     let sandbox = boss_that(r#"test "$DORMOUSE_AGENT" = boss || dormouse stop boss 2> "$HOME/said""#);
