@@ -8,7 +8,7 @@ use crate::cli;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::{Committed, Context};
 use crate::engine::effects::{self, Effect, after_failure};
-use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_current, open_gate, wait_for_section};
+use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_current, start_agent, wait_for_section};
 use crate::engine::installed::HookName;
 use crate::engine::monitor::KILL_GRACE;
 use crate::engine::owner::{away, away_task, refuse_foreign_claim};
@@ -45,7 +45,7 @@ fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<S
     let agent = store.agent(name)?;
     authority::reach(Context::new(session, &agent), "start")?;
     let (previous, Committed { state, is_changed, .. }) =
-        open_gate(Context::new(session, &agent), &authority::actor(session, store)?)?;
+        start_agent(Context::new(session, &agent), &authority::actor(session, store)?)?;
     let started =
         Stopped { state, previous, changed: is_changed, run: None, tasks: Vec::new(), cleared: Ok(()) };
     report(session, "start", &started, false);

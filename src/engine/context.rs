@@ -23,7 +23,7 @@ use super::session::{Pending, Session};
 
 /// Divisor of `retention.output`: after a run that has written more than the quotient, the next
 /// step that comes to rest checks all run directories.
-const MUCH: u64 = 100;
+const OUTPUT_DIVISOR: u64 = 100;
 
 /// Session of a command, and the agent on which it works.
 #[derive(Clone, Copy)]
@@ -175,7 +175,7 @@ impl<'a> Context<'a> {
     pub fn clear_run(self, run: &Run, retention: Retention) {
         let _ = self.agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
         let written = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
-        if written > retention.output.0 / MUCH {
+        if written > retention.output.0 / OUTPUT_DIVISOR {
             let _ = self.agent.local().sweep_soon();
         }
     }

@@ -12,12 +12,12 @@ use crate::rules::transition::task::{self as rules, TaskEnding};
 use crate::store::{Agent, Subject};
 
 use super::context::Context;
-use super::gate::open_gate;
+use super::gate::start_agent;
 use super::lookup::existing;
 use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
-use super::tasks::{self, TaskAction, check, due_with_child, never_begun};
+use super::tasks::{self, TaskAction, check, due_with_child, permanent_end};
 
 /// Reason with which a child's message is dropped when its delegation is cancelled.
 const CANCELLED: &str = "delegation_cancelled";
@@ -28,15 +28,15 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     let Context { session, agent: parent } = context;
     let store = context.store();
     let Some(_held) = parent.lease(Subject::Task(id), session.clock.now())? else { return Ok(()) };
-    let Some((child, assignment)) = still_to_give(parent, id)? else { return Ok(()) };
-    if let Err(error) = make_ready(context, &child, &assignment.policy) {
-        if let Some(end) = never_begun(&error) {
+    let Some((child, assignment)) = pending_assignment(parent, id)? else { return Ok(()) };
+    if let Err(error) = ensure_child(context, &child, &assignment.policy) {
+        if let Some(end) = permanent_end(&error) {
             tasks::finish(context, id, TaskEnding::Child(end))?;
         }
         return Err(error);
     }
     // The start of a child can take long, so the task may have been cancelled meanwhile.
-    if still_to_give(parent, id)?.is_none() {
+    if pending_assignment(parent, id)?.is_none() {
         return Ok(());
     }
     outbox::put(session, store, &child, &[&assignment.message])?;
@@ -44,7 +44,7 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
 }
 
 /// Returns the child and the assignment of a delegation that is still to be handed over.
-fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
+fn pending_assignment(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
     let task = parent.read(|seen, _| seen.open_one::<Task>(id))?;
     Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
         TaskJob::ChildAgent { child, assignment, .. } => Some((child, assignment?)),
@@ -53,7 +53,7 @@ fn still_to_give(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Bo
 }
 
 /// Creates the child unless it exists, and starts it unless it is started.
-fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()> {
+fn ensure_child(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()> {
     let (session, store, parent) = (context.session, context.store(), context.agent.name());
     check(store, parent, name, policy)?;
     if matches!(store.agent(name), Err(Error::NoAgent { .. })) {
@@ -79,7 +79,7 @@ fn make_ready(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()
     if !is_closed()? {
         return Ok(());
     }
-    match open_gate(Context::new(session, &child), &rights::agent(parent)) {
+    match start_agent(Context::new(session, &child), &rights::agent(parent)) {
         // The error does not matter if another process has started the child meanwhile.
         Err(error) if is_closed()? => Err(error),
         _ => Ok(()),

@@ -30,7 +30,7 @@ use super::monitor::{KILL_GRACE, LeaseKeeper, of_state};
 use super::owner::TICK_GONE;
 use super::stop::{end_tasks, stop_child};
 use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
-use super::turn::{account_for, before_suspension, settle_refusable};
+use super::turn::{before_suspension, settle_in_draft, settle_refusable};
 
 /// Action outside an agent's records. If this process is killed, the next step finds the action.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Context<'_> {
                 Effect::Deliver => self.deliver()?,
                 Effect::Task(task, due) => {
                     let id = task.id;
-                    if let Err(error) = self.see_to(*task, due) {
+                    if let Err(error) = self.run_task_action(*task, due) {
                         out.note(&format!("{name}: {id}: {error}"));
                     }
                 }
@@ -147,7 +147,7 @@ impl Context<'_> {
         Ok(settled)
     }
 
-    fn see_to(self, task: Task, due: TaskAction) -> Result<()> {
+    fn run_task_action(self, task: Task, due: TaskAction) -> Result<()> {
         match due {
             TaskAction::Begin => tasks::begin(self, task.id),
             TaskAction::Settle => match self.agent.lease(Subject::Task(task.id), self.session.clock.now())? {
@@ -177,7 +177,7 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     let noted = agent.workdir().run(run_id).read_end()?;
     let make = |noted: Option<TurnEnd>| {
         let mut draft = context.draft(&locked, locked.state()?)?;
-        account_for(context, &locked.records_snapshot(), &mut draft, (run_id, noted), TICK_GONE)?;
+        settle_in_draft(context, &locked.records_snapshot(), &mut draft, (run_id, noted), TICK_GONE)?;
         let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
         Ok((context.commit(&locked, draft)?.state, run, retention))
     };

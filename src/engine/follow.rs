@@ -138,7 +138,7 @@ struct Followed {
     log: GrowingLog,
     characters: Characters,
     /// Last line of the output so far, if its newline has not been read yet.
-    begun: String,
+    tail: String,
 }
 
 impl OutputTail {
@@ -149,7 +149,7 @@ impl OutputTail {
             stream,
             log: dir.follow(stream, last),
             characters: Characters::default(),
-            begun: String::new(),
+            tail: String::new(),
         };
         OutputTail { streams: [Stream::Stdout, Stream::Stderr].map(followed) }
     }
@@ -159,11 +159,11 @@ impl OutputTail {
         let mut lines = Vec::new();
         for followed in &mut self.streams {
             let bytes = followed.log.news()?;
-            followed.begun.push_str(&followed.characters.take(&bytes, ended));
+            followed.tail.push_str(&followed.characters.take(&bytes, ended));
             let whole =
-                if ended { followed.begun.len() } else { followed.begun.rfind('\n').map_or(0, |at| at + 1) };
-            let rest = followed.begun.split_off(whole);
-            let text = std::mem::replace(&mut followed.begun, rest);
+                if ended { followed.tail.len() } else { followed.tail.rfind('\n').map_or(0, |at| at + 1) };
+            let rest = followed.tail.split_off(whole);
+            let text = std::mem::replace(&mut followed.tail, rest);
             lines.extend(text.lines().map(|line| (followed.stream, line.to_owned())));
         }
         Ok(lines)
@@ -171,7 +171,7 @@ impl OutputTail {
 
     /// Returns the last lines of stdout and stderr whose newlines have not been read yet.
     pub fn unfinished(&self) -> impl Iterator<Item = &str> {
-        self.streams.iter().map(|followed| followed.begun.as_str()).filter(|begun| !begun.is_empty())
+        self.streams.iter().map(|followed| followed.tail.as_str()).filter(|tail| !tail.is_empty())
     }
 }
 

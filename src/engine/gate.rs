@@ -27,7 +27,7 @@ use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed::HookName;
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
-use super::turn::account_for;
+use super::turn::settle_in_draft;
 
 /// Time that `stop` gives the tick of an ended run to notice the end.
 pub const TICK_GRACE: Duration = SCAN_PAUSE.saturating_mul(QUIET_SCANS);
@@ -43,7 +43,7 @@ const QUIET_SCANS: u32 = 20;
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
 /// Starts an agent that is stopped or new, if `by` may start it. Returns the status before.
-pub fn open_gate(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Committed<()>)> {
+pub fn start_agent(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Committed<()>)> {
     let agent = context.agent;
     let mut open = context.open()?;
     let previous = open.draft.records.state.status;
@@ -120,9 +120,9 @@ impl Stopped {
 
 /// Stops an agent: sets the status, runs the shutdown hook, and ends the run as far as possible.
 /// Also returns the time that the turn got to end.
-pub fn halt(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
-    let (mut halted, before) = close_gate(context, how)?;
-    let mut end = || end_run_of_halted(context, &mut halted, &before);
+pub fn stop_run(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
+    let (mut stopped, before) = commit_stop(context, how)?;
+    let mut end = || end_run_of_stopped(context, &mut stopped, &before);
     match &before.beside {
         None => end()?,
         Some((hook, event)) => {
@@ -131,7 +131,7 @@ pub fn halt(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
             ended?;
         }
     }
-    Ok((halted, before.grace))
+    Ok((stopped, before.grace))
 }
 
 struct BeforeStop<'a> {
@@ -143,31 +143,31 @@ struct BeforeStop<'a> {
     beside: Option<(InstalledHook<'a>, HookEvent)>,
 }
 
-fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &BeforeStop<'_>) -> Result<()> {
+fn end_run_of_stopped(context: Context<'_>, stopped: &mut Stopped, before: &BeforeStop<'_>) -> Result<()> {
     let agent = context.agent;
     // The run may have ended by itself while the hook ran.
-    halted.run = before.run.map(|id| EndedRun::of(id, &halted.state));
-    if !halted.is_stopped() {
+    stopped.run = before.run.map(|id| EndedRun::of(id, &stopped.state));
+    if !stopped.is_stopped() {
         return Ok(());
     }
     // The current run may be left over from an earlier `stop` that was killed.
-    let Some(run) = halted.state.current_run.clone() else {
+    let Some(run) = stopped.state.current_run.clone() else {
         if before.was_recovering {
             wait_until(KILL_GRACE + TICK_GRACE, || Ok(!agent.is_leased(Subject::Run)?))?;
         }
         return Ok(());
     };
-    halted.run = None;
+    stopped.run = None;
     wait_for_section(context, &run, &before.preemption)?;
     let left = kill_at(agent, run.run_id)?.map_or(Span::ZERO, |at| at.since(context.session.clock.now()));
     match end_run(context, &run, left.min(before.grace).as_std(), before.preemption.signal) {
         // The error is only stored, so that the caller still ends the tasks.
-        Err(error) => halted.cleared = Err(error),
+        Err(error) => stopped.cleared = Err(error),
         Ok(state) => {
             // A run on another machine may continue; then no run has ended here.
-            let goes_on = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
-            halted.run = (!goes_on).then(|| EndedRun::of(run.run_id, &state));
-            halted.state = state;
+            let continues = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
+            stopped.run = (!continues).then(|| EndedRun::of(run.run_id, &state));
+            stopped.state = state;
         }
     }
     Ok(())
@@ -176,7 +176,7 @@ fn end_run_of_halted(context: Context<'_>, halted: &mut Stopped, before: &Before
 /// Commits the status `stopped`, runs the shutdown hook, and commits that the shutdown begins.
 /// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, and
 /// runs while the turn is ended.
-fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeStop<'a>)> {
+fn commit_stop<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeStop<'a>)> {
     let mut open = context.open()?;
     let draft = &mut open.draft;
     let (before, preemption) = (draft.records.state.clone(), draft.records.policy.preemption);
@@ -204,7 +204,7 @@ fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeSt
         }
     };
     let (previous, tasks) = (before.status, Vec::new());
-    let halted = Stopped { state, previous, changed, run: None, tasks, cleared: Ok(()) };
+    let stopped = Stopped { state, previous, changed, run: None, tasks, cleared: Ok(()) };
     let before = BeforeStop {
         run: before.current_run.map(|run| run.run_id),
         was_recovering: before.execution.state == ExecutionState::Recovering,
@@ -212,7 +212,7 @@ fn close_gate<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeSt
         preemption,
         beside,
     };
-    Ok((halted, before))
+    Ok((stopped, before))
 }
 
 /// Ends the processes of a stopped or failed run, and settles the run if its tick does not.
@@ -246,7 +246,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: E
     if noted.is_none() && run.stopping.is_some() {
         finish_stop(draft, killed, None)?;
     } else {
-        account_for(context, &open.locked.records_snapshot(), draft, (run.run_id, noted), TICK_GONE)?;
+        settle_in_draft(context, &open.locked.records_snapshot(), draft, (run.run_id, noted), TICK_GONE)?;
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;

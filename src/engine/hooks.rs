@@ -84,11 +84,11 @@ impl HookEvent {
 
     /// Returns the event for `on-recovery-complete`, if this transition ends a recovery.
     pub fn end_of_recovery(agent: &AgentName, pending: &PendingTransition) -> Option<HookEvent> {
-        let went_well = pending.to == ExecutionState::Runnable;
-        let has_ended = went_well || pending.to == ExecutionState::Failed;
+        let is_success = pending.to == ExecutionState::Runnable;
+        let has_ended = is_success || pending.to == ExecutionState::Failed;
         (has_ended && pending.from == ExecutionState::Recovering).then(|| {
             let mut event = HookEvent::transition(agent, pending);
-            event.data["success"] = json!(went_well);
+            event.data["success"] = json!(is_success);
             event
         })
     }
@@ -256,19 +256,19 @@ impl InstalledHook<'_> {
         Ok(failure)
     }
 
-    /// Returns the specification of the hook's process, and its timeout. `speaks_as`: run in whose
+    /// Returns the specification of the hook's process, and its timeout. `acting_run`: run in whose
     /// name commands of the hook act; `None` for the operator's name.
     fn spec(
         &self,
         event: &HookEvent,
         limit: Option<Limit>,
-        speaks_as: Option<RunId>,
+        acting_run: Option<RunId>,
     ) -> Result<(HookSpec, Option<Span>)> {
         let agent = self.context.agent;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
         // Commands of the hook may act for a run only while that run is the current one.
-        let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == speaks_as);
+        let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == acting_run);
         if let Some(run) = &current {
             agent.workdir().run(run.run_id).make()?;
         }

@@ -42,13 +42,13 @@ pub fn notify_rest(session: &Session) {
     };
     if let Err(error) = notify() {
         for (name, pending) in left {
-            pending.attentions.iter().for_each(|attention| say(session, name, attention));
+            pending.attentions.iter().for_each(|attention| print_attention(session, name, attention));
         }
         session.out.note(&error.to_string());
     }
 }
 
-fn say(session: &Session, agent: &AgentName, attention: &Attention) {
+fn print_attention(session: &Session, agent: &AgentName, attention: &Attention) {
     session.out.alarm(&format!("{agent}: {}", one_line(&attention.to_string(), LINE)));
 }
 
@@ -103,12 +103,12 @@ impl Context<'_> {
         if attentions.is_empty() {
             return;
         }
-        attentions.iter().for_each(|attention| say(session, agent.name(), attention));
+        attentions.iter().for_each(|attention| print_attention(session, agent.name(), attention));
         let hook = hooks::find(self, HookName::OnAttention);
         // Without a hook, a commit is needed only for attentions that are still marked as pending.
         // A command called from a hook leaves these to a later step.
         let is_due = hook.is_some() || (attentions.iter().any(|one| one.pending) && !is_nested());
-        let mut told = Vec::new();
+        let mut notified = Vec::new();
         for attention in attentions {
             // A process that got a signal ends soon, so a later step sends the other notifications.
             if session.cancelled_by.get().is_some() {
@@ -118,13 +118,13 @@ impl Context<'_> {
             // If the hook could not be started, for instance on a full disk, the attention stays
             // pending for a later step.
             if !matches!(ran, Some(Err(_))) {
-                told.push(attention.seq);
+                notified.push(attention.seq);
             }
             if let Some(ran) = ran {
                 hooks::report_failure(session, ran);
             }
         }
-        let clear = |draft: &mut Draft| draft.clear_pending(|attention| told.contains(&attention.seq));
+        let clear = |draft: &mut Draft| draft.clear_pending(|attention| notified.contains(&attention.seq));
         if is_due && let Err(error) = self.update(clear) {
             session.out.note(&format!("{}: {error}", agent.name()));
         }
@@ -150,9 +150,9 @@ impl Context<'_> {
                 lock = self.agent.lock_notifications(Sharing::Shared)?;
             }
         }
-        let told = self.run_hooks(&transitions, changed.as_ref(), recovered.as_ref());
+        let notified = self.run_hooks(&transitions, changed.as_ref(), recovered.as_ref());
         drop(lock);
-        told
+        notified
     }
 
     /// Runs the hooks for each transition, and clears the pending marks of the transitions for
@@ -165,7 +165,7 @@ impl Context<'_> {
         recovered: Option<&InstalledHook<'_>>,
     ) -> Result<()> {
         let Context { session, agent } = self;
-        let (mut told, mut killed_at) = (Vec::new(), None);
+        let (mut notified, mut killed_at) = (Vec::new(), None);
         for transition in transitions {
             // A process that got a signal ends soon, so a later step sends the other notifications.
             if session.cancelled_by.get().is_some() {
@@ -184,7 +184,7 @@ impl Context<'_> {
                 if was_killed && !transition.again {
                     killed_at = Some(transition.seq);
                 } else {
-                    told.push(transition.seq);
+                    notified.push(transition.seq);
                 }
             }
             if let (Some(hook), Some(event)) =
@@ -193,13 +193,13 @@ impl Context<'_> {
                 hooks::report_failure(session, hook.run(&event));
             }
         }
-        self.clear_transitions(&told, killed_at)
+        self.clear_transitions(&notified, killed_at)
     }
 
-    fn clear_transitions(self, told: &[u64], killed_at: Option<u64>) -> Result<()> {
-        if told.is_empty() && killed_at.is_none() {
+    fn clear_transitions(self, notified: &[u64], killed_at: Option<u64>) -> Result<()> {
+        if notified.is_empty() && killed_at.is_none() {
             return Ok(());
         }
-        self.update(|draft| draft.strike_off(|one| told.contains(&one.seq), killed_at))
+        self.update(|draft| draft.strike_off(|one| notified.contains(&one.seq), killed_at))
     }
 }

@@ -28,14 +28,14 @@ impl Context<'_> {
         for message in &outbox {
             by_ends.entry((&message.agent, speaker(message))).or_default().push(message);
         }
-        let (mut dealt_with, mut unheard) = (HashSet::new(), Vec::new());
+        let (mut handled, mut undeliverable) = (HashSet::new(), Vec::new());
         for ((to, _), messages) in by_ends {
             for some in messages.chunks(UNDER_ONE_LOCK) {
                 match put_or_follow(session, self.store(), to, some) {
-                    Ok(()) => dealt_with.extend(some.iter().map(|message| message.id)),
+                    Ok(()) => handled.extend(some.iter().map(|message| message.id)),
                     // A retry would be refused, too, so the messages count as undeliverable.
                     Err(error @ (Error::Refused { .. } | Error::NoAgent { .. })) => {
-                        unheard.extend(some.iter().map(|message| (*message, error.to_string())));
+                        undeliverable.extend(some.iter().map(|message| (*message, error.to_string())));
                     }
                     // The messages stay in the outbox, so that the next step retries.
                     Err(error) => {
@@ -49,17 +49,17 @@ impl Context<'_> {
                 }
             }
         }
-        if dealt_with.is_empty() && unheard.is_empty() && !outbox.is_empty() {
+        if handled.is_empty() && undeliverable.is_empty() && !outbox.is_empty() {
             return Ok(());
         }
         self.update(|draft| {
-            for (message, reason) in unheard {
+            for (message, reason) in undeliverable {
                 not_delivered(draft, message, &reason);
-                dealt_with.insert(message.id);
+                handled.insert(message.id);
             }
             // Only this process adds messages to the outbox, because it has the lease.
-            let left = Outbox::of(outbox.iter().filter(|message| !dealt_with.contains(&message.id)));
-            draft.forget_delivered(dealt_with, left);
+            let left = Outbox::of(outbox.iter().filter(|message| !handled.contains(&message.id)));
+            draft.forget_delivered(handled, left);
         })
     }
 }

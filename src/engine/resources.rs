@@ -133,10 +133,10 @@ fn workspace(
         return Ok(Err(lacks(evidence, is_known)));
     };
     let last = store.local().occupant(&found).agent.filter(|last| last != agent.name());
-    if let Some(evidence) = last.map(|last| left_behind(store, &last, &found, now)).transpose()?.flatten() {
+    if let Some(evidence) = last.map(|last| leftovers(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // `left_behind` reads the last agent's name in the lock file, so this agent signs only now.
+    // `leftovers` reads the last agent's name in the lock file, so this agent signs only now.
     if let Some(held) = &held {
         store.local().sign(held, agent.name(), now);
     }
@@ -170,13 +170,13 @@ fn slot(agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Gra
 }
 
 /// Time for which a resource stays reserved for an agent after the time of its next check.
-const KEPT: Span = Span::from_secs(60);
+const RESERVED_FOR: Span = Span::from_secs(60);
 
 /// True if the agent for which a turn has yielded still waits for a slot or a workspace.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
-    let looks_until = held.and_then(|held| held.not_before).map(|at| at.after(KEPT));
+    let looks_until = held.and_then(|held| held.not_before).map(|at| at.after(RESERVED_FOR));
     state.status != Status::Stopped
         && state.execution.state == ExecutionState::WaitingResources
         && looks_until.is_some_and(|until| now <= until)
@@ -265,7 +265,7 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
 
 /// Returns text if processes of a killed tick may still work in a workspace whose lock is free.
 /// Until the next step of that agent ends them, the workspace counts as occupied.
-fn left_behind(
+fn leftovers(
     store: &Store,
     last: &AgentName,
     workspace: &Workspace,

@@ -152,14 +152,14 @@ impl Session {
     }
 
     pub fn store(&self) -> Result<Store> {
-        let store = self.found_store()?;
+        let store = self.open_store()?;
         if let Some(claim) = claimed(&store) {
             store.claim(claim);
         }
         Ok(store)
     }
 
-    fn found_store(&self) -> Result<Store> {
+    fn open_store(&self) -> Result<Store> {
         if let Some(url) = self.named_url() {
             return Store::open_at(anchor_of(&url)?, &url, self.opener());
         }

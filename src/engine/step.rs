@@ -30,7 +30,7 @@ use super::effects::{self, recover};
 use super::load::{self, Loading, Purpose};
 use super::owner::{TICK_GONE, away_run, given_up_at, name_holder};
 use super::resources::{self, TurnResources};
-use super::turn::{self, EndedTurn, account_for};
+use super::turn::{self, EndedTurn, settle_in_draft};
 use super::{submissions, tasks};
 
 /// Runs one step of an agent.
@@ -393,7 +393,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                 Before::Settle(run_id) => {
                     let noted = agent.workdir().run(run_id).read_end()?;
                     let seen = agent.snapshot();
-                    account_for(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
+                    settle_in_draft(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
                 // An undelivered message makes no step due once the agent is at rest.

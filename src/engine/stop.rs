@@ -9,7 +9,7 @@ use crate::rules::transition::task::TaskEnding;
 
 use super::context::Context;
 use super::delegate;
-use super::gate::{Stop, Stopped, halt};
+use super::gate::{Stop, Stopped, stop_run};
 use super::monitor::KILL_GRACE;
 use super::owner::away_task;
 use super::{resources, tasks};
@@ -40,7 +40,7 @@ pub fn end_tasks(context: Context<'_>) -> Result<()> {
 
 /// Stops an agent that is `depth` generations below the agent of the command.
 fn stop(context: Context<'_>, how: &Stop, depth: usize) -> Result<Stopped> {
-    let (stopped, grace) = halt(context, how)?;
+    let (stopped, grace) = stop_run(context, how)?;
     let is_stopped = stopped.is_stopped();
     let tasks = if is_stopped { open_tasks(context)? } else { Vec::new() };
     let ended = end(context, &tasks, grace, depth);

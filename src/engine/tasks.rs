@@ -29,10 +29,10 @@ use super::new_agent::SETTINGS;
 use super::owner::away_task;
 
 /// Time that a supervisor gets to start its task, in addition to the timeout of the agent's lock.
-const BEGINS_IN: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time that a supervisor gets to settle a task whose processes have ended. After that, this
 /// process settles the task.
-const SETTLES_IN: Duration = Duration::from_secs(10);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts the supervisor of a queued task, unless it was started already. If the supervisor fails
 /// to start, the task ends and the error has the reason.
@@ -51,19 +51,19 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
         agent.name().as_str().into(),
         id.to_string().into(),
     ];
-    let patience = session.patience().as_std().saturating_add(BEGINS_IN);
+    let patience = session.patience().as_std().saturating_add(START_TIMEOUT);
     let dir = store.anchor().path();
     let place = store.local().state_place()?.id;
     let spec = SupervisorSpec { arguments: &arguments, dir, task_id: id.to_string(), place };
     let lock = agent.workdir().task(id).make().and_then(|()| held.share());
     let begun = lock.and_then(|lock| supervisor::start(&spec, lock, patience));
-    let trouble = match begun {
+    let error = match begun {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(why)) => Error::failed(format!("{id} has not begun: {why}")),
         Err(error) => error,
     };
-    settle(context, id, &held, &format!("it has not begun: {trouble}"))?;
-    Err(trouble)
+    settle(context, id, &held, &format!("it has not begun: {error}"))?;
+    Err(error)
 }
 
 /// Ends a task whose supervisor is gone: first its leftover processes, then its record, with the
@@ -71,7 +71,7 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
 pub fn settle(context: Context<'_>, id: TaskId, _held: &HeldLease, why: &str) -> Result<Option<Task>> {
     let agent = context.agent;
     leftover(agent, id)?.end(KILL_GRACE)?;
-    finish(context, id, unseen(agent, id, why)?)
+    finish(context, id, recorded_end(agent, id, why)?)
 }
 
 fn leftover(agent: &Agent<'_>, id: TaskId) -> Result<LeftoverProcesses> {
@@ -109,17 +109,17 @@ pub fn end(context: Context<'_>, ids: &[TaskId], grace: Duration) -> Result<()> 
     for leftover in found {
         leftover.end_by(&mut patience)?;
     }
-    ids.iter().try_for_each(|id| see_settled(context, *id, grace))
+    ids.iter().try_for_each(|id| await_settled(context, *id, grace))
 }
 
-fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> {
+fn await_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> {
     let Context { session, agent } = context;
     let mut looks = 0;
     let task = agent.read(|seen, _| seen.open_one::<Task>(id))?;
     let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
     // A supervisor on another machine notices the cancellation later, and then gives the command
     // the usual grace.
-    let patience = if elsewhere.is_some() { SETTLES_IN + KILL_GRACE } else { SETTLES_IN };
+    let patience = if elsewhere.is_some() { SETTLE_TIMEOUT + KILL_GRACE } else { SETTLE_TIMEOUT };
     let is_settled = wait_until(patience, || {
         if !agent.read(|seen, _| seen.is_open::<Task>(id))? {
             return Ok(true);
@@ -141,7 +141,7 @@ fn see_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()> 
             .with_hint("it is marked: it ends when that machine reads the mark, or when its lease expires"));
     }
     if !is_settled {
-        let end = unseen(agent, id, "it was stopped, and its supervisor does not answer")?;
+        let end = recorded_end(agent, id, "it was stopped, and its supervisor does not answer")?;
         finish(context, id, end)?;
     }
     Ok(())
@@ -228,7 +228,7 @@ pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<Ta
             return Ok(None);
         }
     }
-    if let Some(end) = how_it_ended(store, child, *message_id, now)? {
+    if let Some(end) = child_end(store, child, *message_id, now)? {
         return Ok(Some(TaskAction::End(end)));
     }
     let limit = task.timeout.filter(|limit| task.created_at.after(*limit) <= now);
@@ -238,12 +238,7 @@ pub fn due_with_child(store: &Store, task: &Task, now: Time) -> Result<Option<Ta
     }))
 }
 
-fn how_it_ended(
-    store: &Store,
-    child: &AgentName,
-    message_id: MessageId,
-    now: Time,
-) -> Result<Option<ChildEnd>> {
+fn child_end(store: &Store, child: &AgentName, message_id: MessageId, now: Time) -> Result<Option<ChildEnd>> {
     let Some(agent) = existing(store, child)? else {
         let reason = Some(format!("`{child}` is gone"));
         return Ok(Some(ChildEnd::without_brief(TaskStatus::Interrupted, reason)));
@@ -259,14 +254,14 @@ fn how_it_ended(
 
 /// Returns the end of a delegation that can never be handed over because of this error; `None` if a
 /// retry may succeed.
-pub fn never_begun(error: &Error) -> Option<ChildEnd> {
+pub fn permanent_end(error: &Error) -> Option<ChildEnd> {
     let is_lasting = matches!(error, Error::Refused { .. } | Error::Damaged { .. });
     is_lasting.then(|| ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string())))
 }
 
 /// Returns the end of a task whose supervisor is gone: the noted end, else an unknown end with the
 /// reason `why`.
-pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
+pub fn recorded_end(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
     Ok(match agent.workdir().task(id).read_end()? {
         Some(seen) => TaskEnding::Seen(seen),
         None => TaskEnding::Lost(why.to_owned()),
@@ -276,7 +271,7 @@ pub fn unseen(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
 /// Makes the changes of the next step to open tasks in a draft. Returns false if no task changes.
 pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     let due = due(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
-    let is_any = !due.is_empty();
+    let has_due = !due.is_empty();
     for (task, due) in due {
         let end = match due {
             TaskAction::Begin => continue,
@@ -286,13 +281,13 @@ pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
                 };
                 match check(agent.store(), agent.name(), child, &assignment.policy) {
                     Ok(()) => continue,
-                    Err(error) => TaskEnding::Child(never_begun(&error).ok_or(error)?),
+                    Err(error) => TaskEnding::Child(permanent_end(&error).ok_or(error)?),
                 }
             }
-            TaskAction::Settle => unseen(agent, task.id, SUPERVISOR_GONE)?,
+            TaskAction::Settle => recorded_end(agent, task.id, SUPERVISOR_GONE)?,
             TaskAction::End(end) | TaskAction::StopChild(end) => TaskEnding::Child(end),
         };
         rules::finish(draft, task.id, end)?;
     }
-    Ok(is_any)
+    Ok(has_due)
 }

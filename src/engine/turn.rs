@@ -124,7 +124,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     let preemption = turn.records.policy.preemption;
     let started = std::time::Instant::now();
     let run_command = || {
-        entered(turn)?;
+        begin_running(turn)?;
         let spec = prepare(turn, &history?)?;
         let monitor = monitor::of_turn(turn.context, run_id, preemption);
         if turn.records.policy.turn.on_disconnect == OnDisconnect::Finish {
@@ -170,13 +170,13 @@ impl From<Error> for NotStarted {
     }
 }
 
-fn unfit(error: Error) -> NotStarted {
+fn invalid_settings(error: Error) -> NotStarted {
     NotStarted { error, is_prevented: false }
 }
 
 /// Runs the hook of a scheduled or resumed turn, and then commits `running`. Error when the hook
 /// has failed, or a signal or a command has ended the run, so that the turn does not start.
-fn entered(turn: &Turn<'_>) -> Result<()> {
+fn begin_running(turn: &Turn<'_>) -> Result<()> {
     let session = turn.context.session;
     if let Some(to) = turn.claimed.stands_in {
         let (name, from) = if to == ExecutionState::Resumed {
@@ -204,7 +204,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
         // Without `stands_in` no hook ran, so no other command had time to end the run.
-        None if turn.claimed.stands_in.is_none() || is_wanted(turn)? => return Ok(()),
+        None if turn.claimed.stands_in.is_none() || is_still_current(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::failed(why_not))
@@ -212,7 +212,7 @@ fn entered(turn: &Turn<'_>) -> Result<()> {
 
 /// True if no command has ended the run since its claim, while its hook ran. A command that ends
 /// the run later finds the processes of the turn.
-fn is_wanted(turn: &Turn<'_>) -> Result<bool> {
+fn is_still_current(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.context.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
 }
@@ -268,9 +268,9 @@ fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>
 /// without the outcome, so that the run fails: an unsettled run would block every later step.
 pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) -> Result<T> {
     // These refusals are caused by other processes: dropping the outcome would not prevent them.
-    const OF_MOMENT: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
+    const FROM_OTHERS: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
     let is_refusal =
-        |error: &Error| matches!(error, Error::Refused { kind, .. } if !OF_MOMENT.contains(kind));
+        |error: &Error| matches!(error, Error::Refused { kind, .. } if !FROM_OTHERS.contains(kind));
     match settle(end.clone()) {
         Err(error) if is_refusal(&error) => {
             let why = format!("the outcome can't be committed: {error}");
@@ -282,7 +282,7 @@ pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) 
 
 /// Settles a run in a draft: with the end that its tick noted, else as interrupted for the reason
 /// `why`. If the end is refused, the run has failed. No process of the run may be alive.
-pub fn account_for(
+pub fn settle_in_draft(
     context: Context<'_>,
     seen: &Snapshot<'_>,
     draft: &mut Draft,
@@ -291,9 +291,9 @@ pub fn account_for(
 ) -> Result<()> {
     let Some(end) = noted else { return Ok(rules::interrupt(draft, why)?) };
     *draft = settle_refusable(end, |end| {
-        let around = action_facts(context, seen, &end)?;
+        let facts = action_facts(context, seen, &end)?;
         let mut settled = draft.clone();
-        rules::settle(&mut settled, run_id, end, None, &around)?;
+        rules::settle(&mut settled, run_id, end, None, &facts)?;
         Ok(settled)
     })?;
     Ok(())
@@ -314,14 +314,14 @@ fn try_to_settle(
     let at = Loading { lease: LeaseState::Held, now, purpose: Purpose::Look };
     let records = load::records(agent, &seen, state, at)?;
     let mut draft = Draft::new(records, session.clock.stamp()?);
-    let around = action_facts(context, &seen, &end)?;
+    let facts = action_facts(context, &seen, &end)?;
     let current = draft.records.state.current_run.as_ref();
     let is_current = current.is_some_and(|run| run.run_id == run_id);
     let previous = if is_current { None } else { seen.run(run_id)? };
     if !is_current && previous.is_none() && lease.fence().is_some() {
         return Err(unknown(agent, run_id));
     }
-    let settled = rules::settle(&mut draft, run_id, end, previous, &around)?;
+    let settled = rules::settle(&mut draft, run_id, end, previous, &facts)?;
     let run = draft.settled_run().cloned();
     lease.release_along();
     let after = context.commit(&locked, draft)?;
@@ -343,7 +343,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
     let agent = context.agent;
     let store = context.store();
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
-    let mut around = OutcomeContext { at: claimant(store)?, ..OutcomeContext::default() };
+    let mut facts = OutcomeContext { at: claimant(store)?, ..OutcomeContext::default() };
     for (at, action) in actions.iter().enumerate() {
         match action {
             Action::Enqueue { agent: to, work_item_id, wait_id, .. } => {
@@ -359,30 +359,30 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
                     }),
                 };
                 if let Err(error) = heard {
-                    around.objections.push((at, objection(error)?));
+                    facts.objections.push((at, objection(error)?));
                 }
             }
             Action::TimerAdd(new) if new.cron.is_some() && new.time_zone.is_none() => {
                 match context.session.clock.time_zone() {
-                    Ok(zone) => around.time_zone = zone,
-                    Err(error) => around.objections.push((at, objection(error)?)),
+                    Ok(zone) => facts.time_zone = zone,
+                    Err(error) => facts.objections.push((at, objection(error)?)),
                 }
             }
             Action::WorkComplete { id, .. } => {
-                around.plans.extend(seen.plan(*id)?.map(|plan| (*id, plan)));
+                facts.plans.extend(seen.plan(*id)?.map(|plan| (*id, plan)));
             }
             Action::TaskStart(new) => {
                 let Some(child) = &new.delegate else { continue };
-                around.policy = agent.policy_text()?;
-                if let Err(error) = tasks::check(store, agent.name(), child, &around.policy) {
-                    around.objections.push((at, objection(error)?));
+                facts.policy = agent.policy_text()?;
+                if let Err(error) = tasks::check(store, agent.name(), child, &facts.policy) {
+                    facts.objections.push((at, objection(error)?));
                 }
             }
             Action::Wait(new) => {
                 if let Some(id) = new.trigger_id {
-                    around.triggers.extend(seen.open_one::<Trigger>(id)?.filter(Trigger::is_active));
+                    facts.triggers.extend(seen.open_one::<Trigger>(id)?.filter(Trigger::is_active));
                 } else if new.kind == WaitKind::Task {
-                    around.ended_tasks.extend(ended_task(agent, new.resource.as_deref())?);
+                    facts.ended_tasks.extend(ended_task(agent, new.resource.as_deref())?);
                 }
             }
             Action::WorkAdd(_)
@@ -393,7 +393,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
             | Action::TimerAdd(_) => {}
         }
     }
-    Ok(around)
+    Ok(facts)
 }
 
 /// Converts an error to the refusal of an action; returns a failure of the machine as an error.
@@ -421,7 +421,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let store = agent.store();
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
-    let argv = argv(policy, agent).map_err(unfit)?;
+    let argv = argv(policy, agent).map_err(invalid_settings)?;
     let dir = agent.workdir().run(run_id);
     dir.make()?;
     let workspace = workspace_path(store, policy);
@@ -440,13 +440,13 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let stdin = match policy.turn.stdin {
         StdinForm::Context => Stdin::File(context.clone()),
         StdinForm::Prompt => {
-            let rendered = own_prompt(store, policy).and_then(|own| {
+            let rendered = prompt_template(store, policy).and_then(|own| {
                 let own = own.as_ref().map(|(path, text)| (path.as_path(), text.as_str()));
                 prompt::render(&document, own)
             });
             let text = rendered.map_err(|error| match error.is_shortage() {
                 true => NotStarted::from(error),
-                false => unfit(error),
+                false => invalid_settings(error),
             })?;
             Stdin::File(dir.write(PROMPT_FILE, text.as_bytes())?)
         }
@@ -473,7 +473,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
 }
 
 /// Returns the path and the text of the prompt template that the agent's settings name.
-fn own_prompt(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
+fn prompt_template(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, String)>> {
     let Some(name) = &policy.turn.prompt else { return Ok(None) };
     let path = store.anchor().leads_to(name);
     let refused = |why: String| Error::failed(format!("{}: {why}", path.display()));

@@ -142,7 +142,7 @@ fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
 const SHOWN: usize = 20;
 
 /// Maximum size in bytes of the earlier output that is read, and maximum of lines in memory.
-const SAID: u64 = 16 << 10;
+const OUTPUT_MAX: u64 = 16 << 10;
 const LINES: usize = 200;
 
 /// Reads the detail view of an agent, without a lock.
@@ -206,7 +206,7 @@ pub struct LastOutput {
 
 impl LastOutput {
     pub fn of(agent: &Agent<'_>, run: RunId) -> LastOutput {
-        let tail = OutputTail::of(agent, run, Some(SAID));
+        let tail = OutputTail::of(agent, run, Some(OUTPUT_MAX));
         LastOutput { run, tail, watch: RecordWatch::new(), lines: VecDeque::new() }
     }
 

@@ -19,8 +19,8 @@ use crate::engine::lookup::existing;
 use crate::engine::new_file::Replacement;
 use crate::engine::owner::refuse_foreign_claim;
 use crate::engine::session::Session;
-use crate::engine::tasks::unseen;
-use crate::engine::turn::account_for;
+use crate::engine::tasks::recorded_end;
+use crate::engine::turn::settle_in_draft;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
@@ -387,10 +387,10 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     let_go(&mut draft, None);
     if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
         let noted = agent.workdir().run(run).read_end()?;
-        account_for(Context::new(session, agent), &seen, &mut draft, (run, noted), WENT_ON)?;
+        settle_in_draft(Context::new(session, agent), &seen, &mut draft, (run, noted), WENT_ON)?;
     }
     for task in draft.records.tasks.clone().iter().filter(|task| task.status != TaskStatus::Queued) {
-        task::finish(&mut draft, task.id, unseen(agent, task.id, WENT_ON)?)?;
+        task::finish(&mut draft, task.id, recorded_end(agent, task.id, WENT_ON)?)?;
     }
     task::adopt(&mut draft, &claimant(store)?);
     context.commit(&locked, draft)?;

@@ -93,7 +93,7 @@ fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
 
 /// Parses an outcome document, without the checks of limits.
 pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
-    let outcome: Outcome = json::read(bytes).map_err(|error| wrong_in(bytes, &error))?;
+    let outcome: Outcome = json::read(bytes).map_err(|error| parse_error(bytes, &error))?;
     if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {
         let why = "`until` and `after` both say when: leave one out";
         return Err(Wrong::of_part(bytes, &[blame::PathPart::field("deferred")], why));
@@ -102,7 +102,7 @@ pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
 }
 
 /// Returns the error for bytes that could not be parsed as an outcome.
-fn wrong_in(bytes: &[u8], error: &serde_json::Error) -> Wrong {
+fn parse_error(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     let found = match error.classify() {
         Category::Data => blame::find::<Outcome>(bytes),
         Category::Syntax | Category::Eof | Category::Io => None,

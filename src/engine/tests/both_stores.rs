@@ -13,7 +13,7 @@ use crate::alone::alone;
 use crate::clock::Clock;
 use crate::engine::context::Context;
 use crate::engine::environment::claimant;
-use crate::engine::gate::{Stop, open_gate};
+use crate::engine::gate::{Stop, start_agent};
 use crate::engine::load::{self, first_of_its_key};
 use crate::engine::lookup;
 use crate::engine::new_agent::{AgentRequest, make};
@@ -107,7 +107,7 @@ impl<'s> Play<'s> {
         };
         make(&session, store, new)?;
         let agent = store.agent(&name)?;
-        open_gate(Context::new(&session, &agent), &OPERATOR)?;
+        start_agent(Context::new(&session, &agent), &OPERATOR)?;
         Ok(Play { session, store, agent, said: Vec::new(), now })
     }
 

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::alone::alone;
 use crate::clock::seed;
 use crate::engine::context::Context;
-use crate::engine::gate::{Stop, open_gate};
+use crate::engine::gate::{Stop, start_agent};
 use crate::engine::step::at_rest;
 use crate::engine::step::forecast;
 use crate::engine::stop::stop_agent;
@@ -106,7 +106,7 @@ impl Play<'_> {
                 let how = Stop { grace: None, now: true, requeue: *requeue, reason: None, by: OPERATOR };
                 said(stop_agent(Context::new(&self.session, &self.agent), &how))
             }
-            Act::Start => said(open_gate(Context::new(&self.session, &self.agent), &OPERATOR)),
+            Act::Start => said(start_agent(Context::new(&self.session, &self.agent), &OPERATOR)),
             Act::Block(at) => self.on_open(*at, |draft, item: &WorkItem| {
                 work::block(draft, item.id, "why".to_owned(), None).map(drop)
             })?,
