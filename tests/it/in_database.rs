@@ -49,6 +49,7 @@ const ABOUT_FILES: &[&str] = &[
     "inspect::reading_changes_no_byte",
     "lifecycle::a_message_waits_for_the_command_that_its_agent_lacks",
     "lifecycle::a_run_of_another_host_counts_as_live_until_its_lease_ends",
+    "lifecycle::a_second_start_changes_nothing",
     "lifecycle::a_stored_paused_is_read_as_stopped",
     "lifecycle::an_agent_that_is_deleted_during_its_turn_is_not_created_again",
     "lifecycle::create_from_a_file_copies_the_file_unchanged",
@@ -159,8 +160,14 @@ fn list(filters: &[&str]) -> Vec<String> {
     listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
 }
 
-/// The sample is each sixth test, beginning with number `DORMOUSE_IN_DATABASE_SEED` (default 0).
+/// The sample is about one test in six, drawn by name, so that a new test changes no other draw.
+/// `DORMOUSE_IN_DATABASE_SEED` (default 0) is the number of the sample.
 const STEP: usize = 6;
+
+/// Returns a number of a test that depends only on its name.
+fn number_of(name: &str) -> usize {
+    name.bytes().fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(usize::from(byte)))
+}
 
 /// Runs a sixth of the tests. `DORMOUSE_IN_DATABASE=all` runs all of them.
 #[test]
@@ -177,7 +184,7 @@ fn commands_do_the_same_in_a_database() {
         Err(_) => STEP,
     };
     let first = number("DORMOUSE_IN_DATABASE_SEED", 0) as usize % step;
-    let sample: Vec<&String> = all.iter().skip(first).step_by(step).collect();
+    let sample: Vec<&String> = all.iter().filter(|name| number_of(name) % step == first).collect();
     let mut tests = Command::new(std::env::current_exe().unwrap());
     tests.args(&sample).args(["--exact", "--test-threads=2"]);
     let (is_well, said) = run(tests.env("DORMOUSE_TEST_STORE", "postgres"));
