@@ -7,7 +7,7 @@
 # OUT is a directory. Without --target it is the target of this machine. For another one its C compiler links, as Debian
 # names it: `rustup target add aarch64-unknown-linux-gnu`, `apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross`. With
 # --binary that program is packed, and nothing is built. Needs: cargo, cargo-deb (cargo install cargo-deb --locked), GNU
-# tar, gzip, sha256sum.
+# tar, gzip, sha256sum. CARGO_DEB_FLAGS has further flags of cargo-deb, such as --fast.
 set -euo pipefail
 
 usage() {
@@ -68,7 +68,7 @@ rm -rf "$work/$name/man/sections"
 tar --directory "$work" --sort=name --owner=0 --group=0 --numeric-owner --mode='u+rwX,go=rX' \
     --mtime="@$SOURCE_DATE_EPOCH" --create --file - "$name" | gzip --no-name --best >"$out/$name.tar.gz"
 
-debian=$(CARGO_TARGET_DIR=$work/target cargo deb --quiet --locked --no-build --no-strip --target "$target" \
+debian=$(CARGO_TARGET_DIR=$work/target cargo deb ${CARGO_DEB_FLAGS-} --quiet --locked --no-build --no-strip --target "$target" \
     --output "$out/")
 
 cd "$out"

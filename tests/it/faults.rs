@@ -1,7 +1,7 @@
 //! Tests commands on a disk that is full, broken, over its quota or read-only. The test makes each
 //! command fail at each system call, and checks the error message and the records.
 //!
-//! One fault in twelve is tried. `DORMOUSE_CUTS=1 cargo test --test it faults` tries them all.
+//! One fault in eighteen is tried. `DORMOUSE_CUTS=1 cargo test --test it faults` tries them all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -57,7 +57,7 @@ fn every_command_can_fail_at_every_call() {
             }
         }
     }
-    let faults = one_in(12, faults);
+    let faults = one_in(18, faults);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     faults.iter().for_each(|fault| *counts.entry(fault.scenario.name).or_default() += 1);
     let (hit, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));

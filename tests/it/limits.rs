@@ -522,15 +522,15 @@ fn the_outbox_for_a_locked_agent_is_bounded() {
 fn a_step_fires_only_as_many_timers_as_fit_into_a_transaction() {
     let sandbox = sandbox("true");
     let text = "x".repeat(900_000);
-    for _ in 0..40 {
+    for _ in 0..25 {
         sandbox.cmd(["timer", "add", "--agent", "a", "--in", "1m", "-"]).stdin(text.clone()).exits(0);
     }
     sandbox.pass(3600);
     sandbox.run(["tick", "a"]);
     let waiting = messages(&sandbox, "a").len();
-    assert!((10..30).contains(&waiting), "{waiting}");
+    assert!((10..25).contains(&waiting), "{waiting}");
     sandbox.run(["tick", "a", "--until-idle"]);
-    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 40);
+    assert_eq!(sandbox.json_lines(["events", "a", "--kind", "run_settled"]).len(), 25);
 }
 
 /// A batch treats its lines in order, as if each were a command; it needs no more open files than

@@ -47,10 +47,10 @@ pub struct Turn {
 }
 
 /// Number of cases in each test with files.
-const CASES: u32 = 50;
+const CASES: u32 = 30;
 
 /// Number of cases in the test with a database, where each case makes tables of its own.
-const CASES_IN_DATABASE: u32 = 25;
+const CASES_IN_DATABASE: u32 = 15;
 
 /// Seed of the default run: whether a change passes must not depend on chance. Another number in
 /// PROPTEST_RNG_SEED makes other cases.

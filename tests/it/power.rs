@@ -611,7 +611,7 @@ fn every_command_survives_a_power_cut_at_every_operation() {
         tried.extend(outages);
     }
     println!("{} of {all} power cuts left different trees", tried.len());
-    each_in_parallel(&one_in(12, tried), survive);
+    each_in_parallel(&one_in(20, tried), survive);
 }
 
 /// A killed command leaves unsynced changes. The next command must not take them for durable.
