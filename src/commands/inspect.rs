@@ -242,11 +242,9 @@ fn machine_text(state: &State, history: &[Event], now: Time, out: &Output) -> St
 }
 
 fn transition(event: &Event) -> Value {
-    let data = &event.data;
-    let cause = &data["cause"];
-    present(
-        json!({ "at": event.at, "from": data["from"], "to": data["to"], "cause": cause, "run_id": event.run_id }),
-    )
+    let Event { at, data, run_id, .. } = event;
+    let (from, to, cause) = (&data["from"], &data["to"], &data["cause"]);
+    present(json!({ "at": at, "from": from, "to": to, "cause": cause, "run_id": run_id }))
 }
 
 pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {

@@ -47,7 +47,9 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
             }
             // Each output line already names its agent, so no separate label is printed.
             let mut chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
-            chosen.names = with_attention(&store, chosen.names, &words)?;
+            if !words.is_empty() {
+                chosen.names = with_attention(&store, chosen.names, &words)?;
+            }
             session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
         }
         QueueCommand::Rejected(args) => rejected(session, &store, args),
@@ -59,7 +61,7 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
         QueueCommand::Drop { message, reason } => {
             let found = named(&message, "message")?;
             let reason =
-                optional_text("--reason", reason)?.unwrap_or_else(|| "dropped by the operator".to_owned());
+                optional_text("--reason", reason)?.unwrap_or_else(|| "dropped by the operator".into());
             change(session, &found, "dropped", |draft, message| drop_one(draft, message, &reason))
         }
     }
@@ -166,8 +168,7 @@ fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Returns the agents with a reason for attention that one of `words` names; all without words.
-/// Error for a word that names nothing in any of the agents.
+/// Returns the agents with an attention that one of `words` names. Error if a word names none.
 fn with_attention(store: &Store, mut names: Vec<AgentName>, words: &[String]) -> Result<Vec<AgentName>> {
     let mut unknown: Vec<&String> = words.iter().collect();
     names.retain(|name| {
@@ -176,7 +177,7 @@ fn with_attention(store: &Store, mut names: Vec<AgentName>, words: &[String]) ->
         let attentions = state.attention.map(|mark| mark.newest).unwrap_or_default();
         let is_here = |word: &String| attentions.iter().any(|one| is_about(one, word));
         unknown.retain(|word| !is_here(word));
-        words.is_empty() || words.iter().any(is_here)
+        words.iter().any(is_here)
     });
     unknown.first().map_or(Ok(names), |word| Err(no_attention(store, word)))
 }
