@@ -82,10 +82,7 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
     match word {
         Some("-") => stdin(bound),
         Some(word) => match word.strip_prefix('@') {
-            Some(path) => {
-                let path = Path::new(path);
-                utf8(path, read_file(Error::TAKE_TEXT, path, bound)?)
-            }
+            Some(path) => utf8(Path::new(path), read_file(Error::TAKE_TEXT, Path::new(path), bound)?),
             None => {
                 bound.check(word.len() as u64)?;
                 Ok(word.to_owned())
@@ -115,6 +112,10 @@ pub fn optional_text(flag: &str, word: Option<String>) -> Result<Option<String>>
 }
 
 fn stdin(bound: &Bound) -> Result<String> {
+    static TAKEN: std::sync::OnceLock<()> = std::sync::OnceLock::new();
+    if TAKEN.set(()).is_err() {
+        return Err(Error::usage("`-`: stdin can be only one of the texts"));
+    }
     utf8(Path::new("stdin"), bytes("-", bound)?)
 }
 

@@ -1217,6 +1217,11 @@ fn a_text_is_given_as_itself_as_a_file_or_on_stdin() {
     assert_eq!(shown(&sandbox, item)["objective"], "from stdin");
     let unnamed = sandbox.cmd(["work", "add", "-a", "ada"]).stdin("no word").output().stdout;
     assert_eq!(shown(&sandbox, unnamed.trim_end())["objective"], "no word");
+    sandbox
+        .cmd(["work", "add", "ada", "-", "--blocked-by", "-"])
+        .stdin("x")
+        .exits(2)
+        .reports("stdin can be only");
     let reads = |args: &[&str]| {
         sandbox.cmd(args.iter().copied().chain([&*file])).exits(0);
         sandbox.cmd(args.iter().copied().chain(["@nothing"])).exits(1).reports("take the text from");
