@@ -129,8 +129,8 @@ impl Session {
             Some(_) | None => error,
         };
         let Error::NoAgent { agent, known, renamed: None } = error else { return error };
-        // Each file of an identity would be read.
-        let is_cheap = store.is_remote() || known.as_ref().is_none_or(|known| known.len() <= SUGGESTED);
+        // A directory reads every agent's identity. A database returns at most this many names.
+        let is_cheap = known.as_ref().is_none_or(|known| known.len() <= SUGGESTED);
         let former = agent.parse().ok().filter(|_| is_cheap);
         let name = former.and_then(|former| store.successor(&former).ok().flatten());
         Error::NoAgent { agent, known, renamed: name.map(|name| name.to_string()) }

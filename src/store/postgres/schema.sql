@@ -306,7 +306,7 @@ REVOKE ALL ON FUNCTION @.load FROM PUBLIC;
 -- Writes a change of an agent, in the order of its rows: a word, and its operands, which are NULL where a row has fewer. The caller
 -- has the lock of the agent. Notifies the processes that wait for a change of the agent, when the transaction commits.
 CREATE FUNCTION @.apply(agent bigint, made bigint, ops text[]) RETURNS void LANGUAGE plpgsql AS $apply$
-DECLARE op text[]; relation text; now_ms bigint := @now;
+DECLARE op text[]; relation text; forgets boolean := false; now_ms bigint := @now;
 BEGIN
   -- If the server's notification queue is full, the commit fails. So none is sent to a queue that is half full.
   PERFORM pg_notify(w.channel, '') FROM @.watcher w
@@ -419,9 +419,12 @@ BEGIN
         AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
       DELETE FROM @.event t WHERE t.agent_id = agent
         AND t.at >= op[2]::bigint AND t.at < op[3]::bigint AND t.revision <= op[4]::bigint;
-      PERFORM @.drop_months();
+      forgets := true;
     END CASE;
   END LOOP;
+  IF forgets THEN
+    PERFORM @.drop_months();
+  END IF;
 END $apply$;
 REVOKE ALL ON FUNCTION @.apply FROM PUBLIC;
 
