@@ -88,7 +88,7 @@ pub struct Attention {
     /// Records that the attention is about. For merged attentions, records of the first.
     #[serde(flatten)]
     pub about: AttentionSubject,
-    /// Reason. A question has its text here, cut after [`Attention::QUESTION`] characters.
+    /// Reason. A question has its text here; a long text is cut.
     pub reason: String,
     /// Answers that the turn offered with its question.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -105,10 +105,6 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Maximum length of a question's text in `state.json`, in characters. The wait has the whole
-    /// text.
-    pub const QUESTION: usize = 400;
-
     /// Returns an attention for which no event is logged yet, so that its sequence number is 0.
     pub fn new(subject: Subject, about: AttentionSubject, reason: String, at: Time) -> Attention {
         let (seq, options) = (0, Vec::new());

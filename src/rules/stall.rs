@@ -3,6 +3,7 @@
 
 use crate::model::agent::Status;
 use crate::model::attention::{Attention, AttentionSubject, Subject};
+use crate::model::digest::sha256;
 use crate::model::records::Records;
 use crate::model::time::{Span, Time};
 use crate::model::wait::{Wait, WaitKind};
@@ -54,18 +55,13 @@ pub fn stall(records: &Records) -> Option<Stall> {
     };
     let is_used_up = |item: &&WorkItem| waits.is_runnable(item) && is_spent(records, item);
     if let Some(item) = records.works.iter().find(is_used_up) {
-        let reason = format!(
-            "{} is runnable, and its tick is used up; `dormouse wake {agent}` makes the agent look again",
-            item.objective
-        );
+        let cure = format!("`dormouse wake {agent}` makes the agent look again");
+        let reason = format!("{} is runnable, and its tick is used up; {cure}", item.objective);
         return Some(of_item(item, reason));
     }
     let item = records.works.iter().find(|item| is_stalled(item, &waits))?;
-    let reason = format!(
-        "{} is blocked, and nothing brings it back; `dormouse work unblock {}`",
-        item.objective, item.id
-    );
-    Some(of_item(item, reason))
+    let cure = format!("`dormouse work unblock {}`", item.id);
+    Some(of_item(item, format!("{} is blocked, and nothing brings it back; {cure}", item.objective)))
 }
 
 /// Returns the time at which a person is to be notified of the stall. `None` without a stall, or if
@@ -90,13 +86,22 @@ pub fn is_stalled(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
 }
 
+/// Maximum number of questions with an attention each, and maximum length of their texts in
+/// characters, because they are in `state.json`.
+const QUESTIONS: usize = 500;
+const TEXT: usize = 400;
+
 /// Returns the open questions to the operator, as attentions that are not logged yet: first the
 /// waits for the operator in the order of their ids, then the work items that need input and have
-/// no such wait. A question without a work item blocks the whole agent.
+/// no such wait. The last attention, about no record, stands for all above the maximum number.
 pub fn questions(records: &Records, now: Time) -> Vec<Attention> {
     let question = |about, text: &str| {
-        let text = text.chars().take(Attention::QUESTION).collect();
-        Attention::new(Subject::Asked, about, text, now)
+        let shown = match text.char_indices().nth(TEXT) {
+            // Long questions that begin alike are not taken for repetitions of each other.
+            Some((end, _)) => format!("{}… (sha256 {:.8})", &text[..end], sha256(text.as_bytes())),
+            None => text.to_owned(),
+        };
+        Attention::new(Subject::Asked, about, shown, now)
     };
     let is_question = |wait: &&Wait| wait.kind == WaitKind::Operator && wait.is_waiting();
     let of_waits = records.waits.iter().filter(is_question).map(|wait| {
@@ -113,5 +118,11 @@ pub fn questions(records: &Records, now: Time) -> Vec<Attention> {
         let about = AttentionSubject { work_item_id: Some(item.id), ..AttentionSubject::default() };
         question(about, &format!("needs input: {}", item.objective))
     });
-    of_waits.chain(of_items).collect()
+    let mut open: Vec<Attention> = of_waits.chain(of_items).collect();
+    if open.len() > QUESTIONS {
+        open.truncate(QUESTIONS);
+        let further = format!("more than {QUESTIONS} questions are open; `dormouse wait list` has all");
+        open.push(question(AttentionSubject::default(), &further));
+    }
+    open
 }

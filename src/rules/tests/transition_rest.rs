@@ -1,6 +1,8 @@
 //! Tests of steps that find nothing to do: the resting status, and the resting decision, which is
 //! recorded once.
 
+use crate::model::attention::{Attention, AttentionSubject};
+use crate::rules::stall::questions;
 use crate::rules::transition::rest::decided;
 
 use super::*;
@@ -246,4 +248,36 @@ fn an_advisory_has_one_event_when_it_begins() {
     assert_eq!(told(&mut records), [""; 0]);
     records.waits.insert(0, gone);
     assert_eq!(told(&mut records), weak(1));
+}
+
+#[test]
+fn one_attention_stands_for_all_questions_above_the_limit() {
+    let rested = |records: &mut Records| {
+        let mut draft = draft(records.clone());
+        rest(&mut draft, &resting(DecisionKind::WaitForOperator, "agent_operator_wait"));
+        let raised = draft.raised().len();
+        *records = draft.finish_and_keep().expect("a valid draft").1;
+        let told = &records.state.asked;
+        let is_further = |told: &&Attention| told.about == AttentionSubject::default();
+        (raised, told.len(), told.iter().filter(is_further).count())
+    };
+    let waits = (1..=510).map(|number| wait(number, WaitKind::Operator));
+    let mut records = with(|records| records.waits.extend(waits));
+    assert_eq!(rested(&mut records), (501, 501, 1));
+    assert_eq!(rested(&mut records), (0, 501, 1), "nothing is asked twice");
+    records.waits.drain(..5);
+    assert_eq!(rested(&mut records), (5, 501, 1), "the next questions have room");
+    records.waits.drain(..5);
+    assert_eq!(rested(&mut records), (5, 500, 0), "all have room");
+}
+
+#[test]
+fn long_questions_that_begin_alike_are_different_questions() {
+    let asked = |end: &str| {
+        let reason = format!("{}{end}", "which of these? ".repeat(40));
+        let records = with(|records| records.waits.push(Wait { reason, ..wait(1, WaitKind::Operator) }));
+        questions(&records, now()).remove(0).reason
+    };
+    assert_ne!(asked("the red one"), asked("the old one"));
+    assert_eq!(asked("the red one"), asked("the red one"));
 }

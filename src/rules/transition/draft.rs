@@ -183,19 +183,17 @@ impl Draft {
                 continue;
             }
             // A turn that repeats its question replaces the wait; no person is notified again.
-            let is_open = |about: &AttentionSubject| open.iter().any(|question| question.about == *about);
-            let is_same = |told: &Attention| {
-                (told.about.work_item_id, &told.reason, &told.options)
-                    == (question.about.work_item_id, &question.reason, &question.options)
+            let is_repeated = |told: &&mut Attention| {
+                let is_open = open.iter().any(|question| question.about == told.about);
+                let old = (told.about.work_item_id, &told.reason, &told.options);
+                !is_open && old == (question.about.work_item_id, &question.reason, &question.options)
             };
-            let repeated = asked.iter().position(|told| !is_open(&told.about) && is_same(told));
-            match repeated {
-                Some(at) => {
+            match asked.iter_mut().find(is_repeated) {
+                Some(told) => {
                     self.touched = true;
-                    asked[at].about = question.about.clone();
+                    told.about = question.about.clone();
                 }
-                None if asked.len() < QUESTIONS => asked.push(self.raise_question(question)),
-                None => {}
+                None => asked.push(self.raise_question(question)),
             }
         }
         self.records.state.asked = asked;
@@ -220,11 +218,8 @@ impl Draft {
 
     /// Raises an attention for a question, unless this draft reports that its answer was lost.
     fn raise_question(&mut self, question: &Attention) -> Attention {
-        let is_told = |other: &Attention| {
-            other.subject == Subject::AnswerLost && other.about.wait_id == question.about.wait_id
-        };
-        let is_told = question.about.wait_id.is_some() && self.raised.iter().any(is_told);
-        if is_told {
+        let lost = self.raised.iter().filter(|told| told.subject == Subject::AnswerLost);
+        if lost.filter_map(|told| told.about.wait_id).any(|wait| Some(wait) == question.about.wait_id) {
             return Attention { seq: self.records.state.counters.events, ..question.clone() };
         }
         let attention = self.logged(question.clone());
@@ -438,9 +433,6 @@ pub(super) fn without_nulls(mut data: Value) -> Value {
     }
     data
 }
-
-/// Maximum number of open questions for which attentions are raised. `wait list` shows all.
-const QUESTIONS: usize = 500;
 
 /// Returns every attention stored in the state, the reported questions included.
 fn attentions(state: &mut State) -> impl Iterator<Item = &mut Attention> {
