@@ -121,7 +121,7 @@ pub fn questions(records: &Records, now: Time) -> Vec<Attention> {
     let mut open: Vec<Attention> = of_waits.chain(of_items).collect();
     if open.len() > QUESTIONS {
         open.truncate(QUESTIONS);
-        let further = format!("more than {QUESTIONS} questions are open; `dormouse wait list` has all");
+        let further = format!("more than {QUESTIONS} are open: `dormouse wait list`, `dormouse work list`");
         open.push(question(AttentionSubject::default(), &further));
     }
     open
