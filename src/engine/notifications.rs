@@ -21,8 +21,8 @@ use super::hooks::{self, HookEvent, InstalledHook};
 use super::installed::{HookName, is_nested};
 use super::session::{Pending, Session};
 
-/// Maximum length of the line that reports an attention, in bytes. The reason of an attention may
-/// come from outside and have any length.
+/// Maximum width of the text of an attention, in columns. It may come from outside and have any
+/// length. The command that answers a question follows it, and is never cut.
 const LINE: usize = 500;
 
 /// Reports attentions that this process has raised, for commands without [`Context::notify`] at the
@@ -49,7 +49,10 @@ pub fn notify_rest(session: &Session) {
 }
 
 fn print_attention(session: &Session, agent: &AgentName, attention: &Attention) {
-    session.out.alarm(&format!("{agent}: {}", one_line(&attention.to_string(), LINE)));
+    let mut attention = attention.clone();
+    let answer = attention.answer_with.take().map(|command| format!("; answer: {command}"));
+    let line = one_line(&attention.to_string(), LINE);
+    session.out.alarm(&format!("{agent}: {line}{}", answer.unwrap_or_default()));
 }
 
 impl Context<'_> {
@@ -109,11 +112,8 @@ impl Context<'_> {
         // A command called from a hook leaves these to a later step.
         let is_due = hook.is_some() || (attentions.iter().any(|one| one.pending) && !is_nested());
         let mut notified = Vec::new();
-        for attention in attentions {
-            // A process that got a signal ends soon, so a later step sends the other notifications.
-            if session.cancelled_by.get().is_some() {
-                break;
-            }
+        // A process that got a signal ends soon, so a later step sends the other notifications.
+        for attention in attentions.iter().take_while(|_| session.cancelled_by.get().is_none()) {
             let ran = hook.as_ref().map(|hook| hook.run(&HookEvent::about(agent.name(), attention)));
             // If the hook could not be started, for instance on a full disk, the attention stays
             // pending for a later step.
@@ -166,11 +166,8 @@ impl Context<'_> {
     ) -> Result<()> {
         let Context { session, agent } = self;
         let (mut notified, mut killed_at) = (Vec::new(), None);
-        for transition in transitions {
-            // A process that got a signal ends soon, so a later step sends the other notifications.
-            if session.cancelled_by.get().is_some() {
-                break;
-            }
+        // A process that got a signal ends soon, so a later step sends the other notifications.
+        for transition in transitions.iter().take_while(|_| session.cancelled_by.get().is_none()) {
             if let Some(hook) = changed.filter(|_| killed_at.is_none()) {
                 let ran = hook.run(&HookEvent::transition(agent.name(), transition));
                 let was_killed = match &ran {

@@ -482,3 +482,13 @@ fn a_message_to_a_deleted_agent_is_reported() {
     sandbox.run(["tick", "ada"]);
     assert_eq!(names(&outbox), Vec::<String>::new());
 }
+
+#[test]
+fn the_command_that_answers_a_question_is_never_cut() {
+    for question in ["which of these? ".repeat(40), "one line\nand a second".to_owned(), "é".repeat(1000)] {
+        let sandbox = started("true");
+        let wait = sandbox.run(["wait", "ada", "--on", "operator", "--reason", &question]);
+        let answer = format!("; answer: dormouse enqueue ada --wait {} TEXT", wait.trim_end());
+        sandbox.cmd(["tick", "ada"]).exits(0).warns(&answer);
+    }
+}
