@@ -2,7 +2,6 @@
 //! twice for each of its round trips. The connection breaks before the server gets the round trip,
 //! and after.
 
-use super::super::super::backend::input::InputAnswer;
 use super::super::super::backend::{Beat, PART, parts};
 use super::super::statements::arrive;
 use super::leases::lease_of;
@@ -82,30 +81,6 @@ fn a_repeated_arrival_does_not_restore_an_ended_message() {
     let again = arrive((Some(id), &name("a")), &arrivals, None, None, Some(false));
     pool.ask(&[again]).unwrap();
     assert_eq!(fresh.count("inbox"), 2);
-}
-
-#[test]
-fn task_input_is_delivered_once_over_a_broken_connection() {
-    needs!("postgresql");
-    everywhere(
-        |store, fresh| {
-            let (agent, _lease) = super::input::at_work(fresh);
-            let theirs = agent_of(store, "a").task_input(super::input::TASK).unwrap().unwrap();
-            let word = |number| Uuid::from_u128(number);
-            assert_eq!(theirs.append(word(1), b"one ").unwrap(), InputAnswer::Waits);
-            assert_eq!(theirs.append(word(2), b"two ").unwrap(), InputAnswer::Waits);
-            assert_eq!(theirs.append(word(3), b"three").unwrap(), InputAnswer::Waits);
-            assert_eq!(theirs.take_back(word(2)).unwrap(), 4);
-            let heard = theirs.next_parts(0).unwrap();
-            let last = heard.last().map_or(0, |(number, _)| *number);
-            let heard: Vec<u8> = heard.into_iter().flat_map(|(_, bytes)| bytes).collect();
-            assert_eq!(heard, b"one three");
-            assert_eq!(theirs.next_parts(last).unwrap(), []);
-            assert_eq!(theirs.rest(word(3)).unwrap().bytes, 0);
-            drop(agent);
-        },
-        |fresh, cut| assert_eq!(fresh.count("task_input"), 0, "{cut}"),
-    );
 }
 
 /// The limit of a trigger's uses also holds if answers of the server are lost.

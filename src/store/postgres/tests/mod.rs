@@ -1,7 +1,6 @@
 //! Tests of the store against a real server.
 
 mod holds;
-mod input;
 mod leases;
 mod losses;
 mod proxy;
