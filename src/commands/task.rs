@@ -16,7 +16,6 @@ use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, of_task};
 use crate::engine::owner::away_task;
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
-use crate::engine::task_input::{InputReceiver, refusal, send};
 use crate::engine::tasks::{self, TaskAction, finish, is_ours};
 use crate::error::{Error, Result, Status};
 use crate::model::action::TaskRequest;
@@ -221,11 +220,11 @@ fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result
     let (kind, hint) = match away {
         Away::Machine { .. } => (
             "task_on_another_host",
-            "stop it there; if that host is gone for good: `dormouse task stop --force`",
+            "do this there; if that host is gone for good: `dormouse task stop --force`",
         ),
         Away::Directory { .. } => (
             "task_elsewhere",
-            "stop it there; `dormouse task stop --force` counts it as lost here and leaves it alone",
+            "do this there; `dormouse task stop --force` counts it as lost here and leaves it alone",
         ),
     };
     Err(Error::refused(kind, format!("{} runs {away}", task.id)).with_hint(hint))
@@ -244,24 +243,13 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     if !task.interactive {
         return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");
     }
-    let is_elsewhere = agent.is_leased_elsewhere(Subject::Task(id))?;
-    let is_away = away_task(agent, &task, session.clock.now())?.is_some();
-    if !is_elsewhere && agent.store().is_remote() && is_away {
-        return Err(refusal(&task, "no supervisor looks after it now"));
-    }
-    if !is_elsewhere {
-        refuse_elsewhere(session, agent, &task)?;
-    }
+    refuse_elsewhere(session, agent, &task)?;
     let mut text = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
         text.push('\n');
     }
-    if is_elsewhere {
-        send(Context::new(session, agent), &task, text.as_bytes())?;
-    } else {
-        let path = agent.workdir().task(id).stdin();
-        supervisor::feed(&path, text.as_bytes(), session.patience().as_std())?;
-    }
+    let path = agent.workdir().task(id).stdin();
+    supervisor::feed(&path, text.as_bytes(), session.patience().as_std())?;
     let object = json!({ "agent": agent.name(), "task_id": id, "bytes": text.len() });
     answer(session, &object, |_| format!("wrote {} bytes", text.len()))
 }
@@ -300,8 +288,7 @@ fn run_supervised(
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
                 start.begun();
-                let hearing = input.map(|input| InputReceiver::new(input, &agent, id));
-                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id), hearing)))
+                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id), input)))
             });
             task_end(session, run)
         }

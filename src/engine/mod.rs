@@ -28,7 +28,6 @@ pub mod step;
 pub mod stop;
 pub mod submissions;
 pub mod sync;
-pub mod task_input;
 pub mod tasks;
 #[cfg(test)]
 mod tests;

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::PollFlags;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use super::patience::{poll, wait_for};
+use super::patience::wait_for;
+use super::turn::{Monitor, MonitorDecision};
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
@@ -131,7 +132,7 @@ pub struct TaskInputPipe {
     /// Read end, open until the command has opened the pipe, so that earlier input is kept.
     reader: Option<OwnedFd>,
     /// Write end, kept open so that the command reads no end of input when a writer closes.
-    writer: OwnedFd,
+    _writer: OwnedFd,
 }
 
 impl TaskInputPipe {
@@ -140,35 +141,16 @@ impl TaskInputPipe {
         // A pipe must have a reader before a writer can open the pipe without waiting.
         let reader = cap.open_pipe(OFlags::RDONLY)?.context("open", cap)?;
         let writer = cap.open_pipe(OFlags::WRONLY)?.context("open", cap)?;
-        Ok(TaskInputPipe { reader: Some(reader), writer })
+        Ok(TaskInputPipe { reader: Some(reader), _writer: writer })
     }
+}
 
-    /// True if a command reads the pipe, or will read the pipe.
-    pub fn is_read(&self) -> bool {
-        let mut fds = [PollFd::new(&self.writer, PollFlags::OUT)];
-        let polled = poll(&mut fds, Some(Instant::now()));
-        polled.is_err() || !fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
-    }
-
-    /// Closes this process's read end, so that a write fails once the command closes its own.
-    pub fn close_reader(&mut self) {
+impl Monitor for TaskInputPipe {
+    /// Closes this process's read end once the command has its own, so that a write fails when the
+    /// command closes its end.
+    fn ask(&mut self) -> MonitorDecision {
         self.reader = None;
-    }
-
-    /// Writes as many bytes as the pipe has room for, without blocking, and returns their number;
-    /// `None` if no command reads the pipe.
-    pub fn write(&self, bytes: &[u8]) -> Option<usize> {
-        let mut count = 0;
-        while count < bytes.len() {
-            match rustix::io::write(&self.writer, &bytes[count..]) {
-                Ok(written) => count += written,
-                Err(Errno::INTR) => {}
-                Err(Errno::PIPE) => return None,
-                // The pipe has no room, or can't be written now.
-                Err(_) => break,
-            }
-        }
-        Some(count)
+        MonitorDecision::Continue { next_check: None }
     }
 }
 
@@ -228,33 +210,21 @@ mod tests {
         let error = feed(&path, b"too early", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
         let mut input = TaskInputPipe::make(&path).unwrap();
-        assert!(input.is_read(), "what is written before the command is there is kept");
         // The first input is written before the command opens the pipe.
         feed(&path, b"hello", Duration::ZERO).unwrap();
         let mut reader = File::open(path.path()).unwrap();
-        input.close_reader();
+        input.ask();
         feed(&path, b" you", Duration::ZERO).unwrap();
         let mut output = [0; 9];
         reader.read_exact(&mut output).unwrap();
         assert_eq!(&output, b"hello you");
-        // The supervisor's own write end serves for input from other machines.
-        assert_eq!(input.write(b" too"), Some(4));
-        let mut output = [0; 4];
-        reader.read_exact(&mut output).unwrap();
-        assert_eq!(&output, b" too");
-        assert!(input.is_read());
-        let much = vec![0; 4 << 20];
-        let count = input.write(&much).expect("somebody reads");
-        assert!(0 < count && count < much.len() && input.write(&much) == Some(0));
         // The input exceeds the size of any pipe, and no process reads it.
         let error = feed(&path, &vec![0; 4 << 20], Duration::from_millis(50)).unwrap_err();
         assert!(error.to_string().contains("bytes and no more"), "{error}");
         drop(reader);
         // A child of another test may hold a copy of `reader` until the child's exec.
         let until = Instant::now() + Duration::from_secs(60);
-        assert!(wait_for(&input.writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
-        assert!(!input.is_read());
-        assert_eq!(input.write(b"lost"), None);
+        assert!(wait_for(&input._writer, PollFlags::empty(), Some(until)).unwrap(), "the reader is gone");
         let error = feed(&path, b"lost", Duration::ZERO).unwrap_err();
         assert_eq!(error.kind(), "nobody_listens");
     }

@@ -7,7 +7,6 @@
 //! Settings, hooks, slots and the directories of runs stay in the state directory of the machine.
 
 pub mod contents;
-pub mod input;
 mod lease;
 mod op;
 mod view;
@@ -20,7 +19,7 @@ use std::time::Duration;
 
 use crate::cap_fs;
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, TaskId, TriggerId};
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
@@ -28,8 +27,6 @@ use crate::model::time::{Span, Time};
 
 use super::dir::inbox::{Dropped, QuarantineOutcome};
 use super::settings::Settings;
-
-use input::TaskInput;
 
 pub use super::dir::keys::KeyWindow;
 pub use super::dir::months::ENDED;
@@ -284,12 +281,6 @@ pub trait AgentRecords: Debug {
     /// False if it acts under no lease.
     fn is_fenced(&self) -> Result<bool> {
         Ok(false)
-    }
-
-    /// Returns the input of a task whose supervisor may be on another machine. `None` if only one
-    /// machine uses the records.
-    fn task_input(&self, _task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        Ok(None)
     }
 
     /// True if no message or hint is in the inbox that a step would handle, and no transaction was

@@ -102,9 +102,7 @@ fn a_producer_sends_in_its_own_name_and_reads_nothing() {
     producer.cmd(["enqueue", "bob", "x"]).exits(3);
 
     // The server also refuses SQL statements that a producer sends without dormouse.
-    for table in
-        words("agent state inbox archive event lease record dedupe trigger_key trigger_use task_input")
-    {
+    for table in words("agent state inbox archive event lease record dedupe trigger_key trigger_use") {
         assert!(roles.refused("producer", &format!("SELECT 1 FROM @.{table}")).is_some(), "{table}");
         assert!(roles.refused("producer", &format!("DELETE FROM @.{table}")).is_some(), "{table}");
     }
@@ -231,8 +229,6 @@ fn the_ticker_role_may_do_everything_and_the_reader_role_only_reads() {
     assert_eq!(roles.refused("ticker", "SELECT key FROM @.trigger_key"), None);
     let ran = reader.cmd(["doctor"]).output();
     assert!(ran.stderr.is_empty() && !ran.stdout.contains("permission denied"), "{ran}");
-    // A reader can't read the input of a task.
-    assert!(roles.refused("reader", "SELECT bytes FROM @.task_input").is_some());
     assert!(roles.refused("ticker", "UPDATE @.meta SET value = '9'").is_some());
     for args in [&["list"][..], &["enqueue", "ada", "x"]] {
         is_refused(&roles.machine("nobody"), args);

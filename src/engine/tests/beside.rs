@@ -1,8 +1,6 @@
 //! Tests of failures with records in a database: damage, a lost lease, and operations that only
 //! files support.
 
-use std::fs::File;
-use std::io::Read;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -12,17 +10,14 @@ use crate::alone::alone;
 use crate::engine::context::Context;
 use crate::engine::monitor::of_task;
 use crate::engine::step::step;
-use crate::engine::task_input::InputReceiver;
 use crate::engine::tasks::cancel;
 use crate::error::{Error, Status};
-use crate::model::id::{AgentName, MessageId, TaskId};
+use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::record::Plane;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
-use crate::process::supervisor;
 use crate::process::turn::{Monitor, MonitorDecision};
-use crate::store::backend::input::InputAnswer;
 use crate::store::backend::{
     AgentRecords, Arrival, Backend, LeaseClaimant, Op, RemoteBackend, StoreVersion, each_of,
 };
@@ -231,63 +226,4 @@ fn a_watch_is_notified_of_changes_but_not_of_arrivals() {
     watch.follow_records(&play.agent);
     changes();
     assert!(!watch.has_news());
-}
-
-/// Creates the record of an interactive task, without a process.
-fn interactive(play: &Play<'_>) -> TaskId {
-    play.begins(json!({ "command": ["cat"], "notify": false, "interactive": true })).expect("started")
-}
-
-#[test]
-fn a_task_receives_input_sent_on_another_machine() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (_, store) = stores(dir.path());
-    let play = Play::new(&store).expect("made");
-    let id = interactive(&play);
-    let said = play.agent.task_input(id).expect("asked").expect("records elsewhere");
-    assert_eq!(
-        said.append(uuid::Uuid::from_u128(1), b"x").expect("asked"),
-        InputAnswer::Ended,
-        "nobody looks after it"
-    );
-    let _lease = play.agent.lease(Subject::Task(id), play.now).expect("asked").expect("free");
-    let cap = crate::cap_fs::at(dir.path()).join("pipe");
-    let input = supervisor::TaskInputPipe::make(&cap).expect("made");
-    let mut command = File::open(cap.path()).expect("opened");
-    let mut hearing = InputReceiver::new(input, &play.agent, id);
-    let mut hear = |looks: usize| {
-        for _ in 0..looks {
-            let MonitorDecision::Continue { next_check: Some(at) } = hearing.ask() else {
-                panic!("nothing ends it")
-            };
-            std::thread::sleep(at.saturating_duration_since(Instant::now()));
-        }
-    };
-    // The input is larger than the buffer of a pipe, so a part of it has to wait.
-    let much: Vec<u8> = (0..300_000u32).map(|at| (at % 251) as u8).collect();
-    let words = uuid::Uuid::from_u128;
-    assert_eq!(said.append(words(1), b"first\n").expect("said"), InputAnswer::Waits);
-    assert_eq!(said.append(words(2), &much).expect("said"), InputAnswer::Waits);
-    hear(2);
-    let rest = said.rest(words(2)).expect("asked").bytes;
-    assert!(said.rest(words(1)).expect("asked").bytes == 0 && 0 < rest && rest < much.len(), "{rest}");
-    let length = 6 + much.len();
-    let reading = std::thread::spawn(move || {
-        let mut read = vec![0; length];
-        command.read_exact(&mut read).expect("read");
-        (read, command)
-    });
-    while !reading.is_finished() {
-        hear(1);
-    }
-    let (read, command) = reading.join().expect("read");
-    assert!(read.starts_with(b"first\n") && read[6..] == much);
-    hear(1);
-    assert_eq!(said.rest(words(2)).expect("asked").bytes, 0);
-    // Dropping the read end acts like a command that closes its stdin.
-    drop(command);
-    said.append(words(3), b"lost").expect("said");
-    hear(1);
-    assert!(said.rest(words(3)).expect("asked").is_refused);
-    assert_eq!(said.take_back(words(3)).expect("asked"), 4);
 }

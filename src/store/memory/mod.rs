@@ -1,7 +1,6 @@
 //! Store in the memory of one process, for tests: a minimal implementation of the traits of
 //! `backend`.
 
-mod input;
 mod texts;
 
 use std::cell::{Cell, RefCell};
@@ -12,23 +11,20 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, TaskId, TriggerId};
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
-use crate::model::record::Plane;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
 
 use super::Subject;
-use super::backend::input::TaskInput;
 use super::backend::{
     AgentRecords, Arrival, AskClaimant, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease,
     LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreVersion,
     Subscription, Txn, UseOutcome,
 };
 use super::settings::Settings;
-use input::{InputParts, MemoryInput};
 use texts::Texts;
 
 /// Agent with its current records, and the owners of its lock and its leases.
@@ -46,7 +42,6 @@ struct MemoryAgent {
     is_cut_off: Cell<bool>,
     commits: Cell<u64>,
     uses: RefCell<BTreeMap<TriggerId, Uses>>,
-    input: RefCell<InputParts>,
 }
 
 impl MemoryAgent {
@@ -297,10 +292,6 @@ impl AgentRecords for Of {
     fn is_fenced(&self) -> Result<bool> {
         Ok(self.0.is_fenced())
     }
-
-    fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        Ok(Some(Box::new(MemoryInput { of: Rc::clone(&self.0), task })))
-    }
 }
 
 impl RemoteRecords for Of {
@@ -373,11 +364,6 @@ impl Txn for MemoryTxn {
         let revision = made.unwrap_or(base);
         self.0.edit(|texts| ops.iter().for_each(|op| texts.change(op.clone(), revision)));
         self.0.commits.set(self.0.commits.get() + 1);
-        for op in ops {
-            if let Op::Closed { plane: Plane::Tasks, id } = op {
-                self.0.input.borrow_mut().end(id);
-            }
-        }
         Ok(())
     }
 

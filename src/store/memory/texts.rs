@@ -137,10 +137,6 @@ impl Texts {
 }
 
 impl Texts {
-    pub fn is_open(&self, plane: Plane, id: &str) -> bool {
-        self.open.contains_key(&(plane, id.to_owned()))
-    }
-
     pub fn checkpoints(&self) -> Vec<Checkpoint> {
         let of = |(run_id, (number, _)): (&RunId, &(u32, Vec<u8>))| Checkpoint {
             run_id: *run_id,

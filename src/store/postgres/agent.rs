@@ -7,21 +7,19 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::model::digest;
-use crate::model::id::{AgentName, TaskId, TriggerId};
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
 use crate::workdir;
 
-use super::super::backend::input::TaskInput;
 use super::super::backend::{
     AgentRecords, Arrival, AskClaimant, Claim, Lease, ReadView, RemoteRecords, RemoteTxn, StoreVersion,
     UseOutcome,
 };
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
-use super::input::PgInput;
 use super::pool::ConnectionPool;
 use super::read_view::PgReadView;
 use super::wire::{Row, Statement};
@@ -300,10 +298,6 @@ impl AgentRecords for PgAgent {
         let Some(claim) = one.claim() else { return Ok(false) };
         let asked = statements::claimed("SELECT @.may_act($1, $2, $3, $4)", one.id, Some(&claim));
         Ok(one.ask(asked)?.first().is_some_and(|row| !row.is(0)))
-    }
-
-    fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        Ok(Some(Box::new(PgInput::new(self.one()?, task))))
     }
 }
 

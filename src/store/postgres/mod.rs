@@ -19,7 +19,6 @@ mod checks;
 mod context;
 mod due;
 mod errors;
-mod input;
 mod lease;
 mod pool;
 mod read_view;

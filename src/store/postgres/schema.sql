@@ -5,7 +5,7 @@
 --
 -- * Records are json, not jsonb: json preserves all bytes, including the order of keys, \u0000 and the final newline.
 -- * There are no foreign keys: one from the inbox would lock a shared row for every arrival.
--- * Times are milliseconds since 1970. Those of leases, uses, inputs, watchers and anchors are by the server's clock, others by a client's.
+-- * Times are milliseconds since 1970. Those of leases, uses, watchers and anchors are by the server's clock, others by a client's.
 
 CREATE SCHEMA IF NOT EXISTS @;
 
@@ -135,17 +135,6 @@ CREATE TABLE @.trigger_use (          -- number of uses of a trigger in the minu
   PRIMARY KEY (agent_id, trigger_id))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
 
-CREATE TABLE @.task_input (           -- input for the command of a task on another machine, in parts, until it is delivered
-  agent_id bigint NOT NULL,
-  task_id text COLLATE "C" NOT NULL,
-  seq bigint GENERATED ALWAYS AS IDENTITY,
-  words uuid NOT NULL,                -- id of the input that the part belongs to
-  at bigint NOT NULL,                 -- by the server's clock
-  is_taken boolean NOT NULL DEFAULT false,        -- the supervisor has read the part
-  is_refused boolean NOT NULL DEFAULT false,      -- the part will not be delivered
-  bytes bytea NOT NULL CHECK (length(bytes) <= 16384),
-  PRIMARY KEY (agent_id, task_id, seq));
-
 CREATE TABLE @.watcher (              -- waiting processes, whose channels changes notify
   agent_id bigint NOT NULL, channel text NOT NULL, until bigint NOT NULL,
   PRIMARY KEY (agent_id, channel));
@@ -196,25 +185,6 @@ BEGIN
   RETURN NEXT;
 END $arrive$;
 REVOKE ALL ON FUNCTION @.arrive FROM PUBLIC;
-
--- Adds input for the command of a task, all or nothing, if the process may act for its lease, the task has a live supervisor, and at most
--- `most` bytes wait then. `parts`: hexadecimal digits of `more` bytes. Returns true for an addition, and the first two conditions.
-CREATE FUNCTION @.say(agent bigint, task text, words uuid, parts text[], more bigint, most bigint, subject text, fence bigint, run text)
-RETURNS TABLE (is_added boolean, is_heard boolean, is_valid boolean) LANGUAGE plpgsql AS $say$
-BEGIN
-  -- This lock orders concurrent senders, so that `seq` follows the order of commits. The end of the task precedes the input or sees it.
-  PERFORM FROM @.record r WHERE r.agent_id = agent AND r.kind = 'task' AND r.id = task FOR NO KEY UPDATE;
-  is_heard := FOUND AND EXISTS (SELECT FROM @.lease l WHERE l.agent_id = agent AND l.subject = task AND l.expires_at > @now);
-  is_valid := @.may_act(agent, say.subject, say.fence, run);
-  is_added := is_heard AND is_valid
-    AND more + (SELECT coalesce(sum(length(t.bytes)), 0) FROM @.task_input t WHERE t.agent_id = agent AND t.task_id = task) <= most;
-  IF is_added THEN
-    INSERT INTO @.task_input (agent_id, task_id, words, at, bytes)
-      SELECT agent, task, say.words, @now, decode(v.part, 'hex') FROM unnest(parts) WITH ORDINALITY v (part, number) ORDER BY v.number;
-  END IF;
-  RETURN NEXT;
-END $say$;
-REVOKE ALL ON FUNCTION @.say FROM PUBLIC;
 
 -- Inserts messages and hints like `arrive`, with the caller's role as their producer. A producer can't read tables, so it calls this.
 -- Returns `arrived`, `shut` or `gone`. Refuses messages that interject, and records above the maximum size.
@@ -350,11 +320,6 @@ BEGIN
       ELSIF op[2] = 'trigger' THEN
         DELETE FROM @.trigger_key k WHERE k.agent_id = agent AND k.trigger_id = op[3];
         DELETE FROM @.trigger_use u WHERE u.agent_id = agent AND u.trigger_id = op[3];
-      ELSIF op[2] = 'task' THEN
-        -- Input that the task has not taken becomes refused, which tells its sender. A sender that was killed takes none back.
-        UPDATE @.task_input t SET is_refused = true WHERE t.agent_id = agent AND t.task_id = op[3] AND NOT t.is_taken;
-        DELETE FROM @.task_input t WHERE t.agent_id = agent
-          AND (t.task_id = op[3] AND t.is_taken OR t.is_refused AND t.at < now_ms - 3600000);
       END IF;
     WHEN 'arrived' THEN               -- priority, id, text; the message may be in the inbox with another priority
       DELETE FROM @.inbox i WHERE i.agent_id = agent AND i.id = op[3]::uuid

@@ -30,7 +30,7 @@ const fn of(name: &'static str, rows: Rows) -> Table {
 }
 
 /// All tables except partitions. The table `meta` has the format of the store as a constant row.
-pub const TABLES: [Table; 19] = [
+pub const TABLES: [Table; 18] = [
     of(META, Rows::Store),
     of("agent", Rows::Store),
     of("state", Rows::Place),
@@ -47,7 +47,6 @@ pub const TABLES: [Table; 19] = [
     of("blob", Rows::Agent),
     Table { name: "trigger_key", rows: Rows::Agent, shown: Some("agent_id, trigger_id, sha") },
     of("trigger_use", Rows::Agent),
-    Table { name: "task_input", rows: Rows::Agent, shown: Some("agent_id, task_id, seq") },
     of("watcher", Rows::Place),
     of("anchor", Rows::Store),
 ];
@@ -55,8 +54,8 @@ pub const TABLES: [Table; 19] = [
 const META: &str = "meta";
 
 /// Database functions that a role needs to step agents and to read them.
-pub const FUNCTIONS: [&str; 9] =
-    ["load", "apply", "may_act", "arrive", "take_lease", "say", "deliver", "make_months", "drop_months"];
+pub const FUNCTIONS: [&str; 8] =
+    ["load", "apply", "may_act", "arrive", "take_lease", "deliver", "make_months", "drop_months"];
 
 /// Returns statements that grant a database role its privileges as `part` in this store and revoke
 /// its other privileges there.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::digest::sha256;
-use crate::model::id::{AgentName, TaskId, TriggerId};
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::message::{Message, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::policy::Policy;
@@ -20,7 +20,6 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
-use super::super::backend::input::TaskInput;
 use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, StoreVersion, UseOutcome};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
@@ -272,12 +271,6 @@ impl<'s> Agent<'s> {
     /// alive.
     pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
         self.records().is_leased(subject, &|| self.store.local.claimant())
-    }
-
-    /// Returns the input of a task whose supervisor may be on another machine. `None` if the
-    /// records are files, which only one machine uses.
-    pub fn task_input(&self, task: TaskId) -> Result<Option<Box<dyn TaskInput>>> {
-        self.records().task_input(task)
     }
 
     /// Error `fenced` if this process acts under a lease of this agent that another process has

@@ -22,8 +22,8 @@ use crate::setup::words;
 const SCHEMA: &str = "fuzzed";
 
 /// Tables with the data of agents.
-const TABLES: &str = "meta agent state due inbox record plan file dedupe lease archive event trigger_key trigger_use \
-     task_input";
+const TABLES: &str =
+    "meta agent state due inbox record plan file dedupe lease archive event trigger_key trigger_use";
 
 /// Columns with texts: table, column, column of the agent's number, and file name extension of such
 /// a text.
