@@ -180,8 +180,10 @@ impl Decision {
 }
 
 /// Decision as `tick`, `explain` and the ledger show it.
+// `DecisionReport::new` makes a report without ids of records.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], String => #[new(into)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DecisionReport {
     pub decision: DecisionKind,
@@ -193,20 +195,4 @@ pub struct DecisionReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
     pub continuation: Option<Continuation>,
-}
-
-impl DecisionReport {
-    /// Returns a report of the decision without ids of records.
-    pub fn new(decision: DecisionKind, reason: impl Into<String>) -> DecisionReport {
-        DecisionReport {
-            decision,
-            reason: reason.into(),
-            message_id: None,
-            work_item_id: None,
-            task_id: None,
-            run_id: None,
-            evidence: Vec::new(),
-            continuation: None,
-        }
-    }
 }

@@ -241,12 +241,14 @@ pub struct Hinted {
 /// Message as admitted (contract, semantics §9), with fields that dormouse sets later while it
 /// processes the message. The origin and other fields about the provenance never change.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], bool => #[new(default)], Extra => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Message {
     pub id: MessageId,
     pub agent: AgentName,
     pub kind: MessageKind,
+    #[new(value = "Priority::Normal")]
     pub priority: Priority,
     pub origin: Origin,
     pub authority_class: AuthorityClass,
@@ -273,9 +275,11 @@ pub struct Message {
     pub hint: Option<Hinted>,
     pub expires_at: Option<Time>,
     /// Number of agents' turns that this message has come through.
+    #[new(default)]
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     /// Number of the next attempt, from 1.
+    #[new(value = "1")]
     #[serde(default = "first")]
     pub attempt: u32,
     pub created_at: Time,
@@ -285,6 +289,7 @@ pub struct Message {
     pub failures: Vec<FailedAttempt>,
     /// Runs and claims since the last failed attempt that neither completed the message nor used up
     /// an attempt. While a run is live or held, `state.json` has these counts instead.
+    #[new(default)]
     #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
     /// True for a requeued message that a step had taken up before. Its trigger has counted it

@@ -96,11 +96,17 @@ pub struct InstalledHooks {
     pub on_state_change: bool,
 }
 
-/// Open records of an agent at one revision.
-#[derive(Debug, Clone, PartialEq)]
+/// Open records of an agent at one revision. `new` returns those of an agent that has only a state
+/// and a policy.
+#[serde_with::apply(_ => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, derive_new::new)]
 pub struct Records {
+    #[serde_with(skip_apply)]
     pub policy: Policy,
+    #[serde_with(skip_apply)]
     pub state: State,
+    #[serde_with(skip_apply)]
+    #[new(value = "LeaseState::Free")]
     pub lease: LeaseState,
     /// Other machine or state directory of the current run, while the run's lease lasts.
     pub away: Option<Away>,
@@ -117,25 +123,4 @@ pub struct Records {
     pub tasks: Vec<Task>,
     /// Active triggers that waits, hints or loaded messages name.
     pub triggers: Vec<Trigger>,
-}
-
-impl Records {
-    /// Returns the records of an agent that has only a state and a policy.
-    pub fn new(policy: Policy, state: State) -> Records {
-        Records {
-            policy,
-            state,
-            lease: LeaseState::Free,
-            away: None,
-            shortage: None,
-            installed_hooks: InstalledHooks::default(),
-            inbox: Inbox::default(),
-            works: Vec::new(),
-            waits: Vec::new(),
-            broken_waits: Vec::new(),
-            timers: Vec::new(),
-            tasks: Vec::new(),
-            triggers: Vec::new(),
-        }
-    }
 }

@@ -114,9 +114,11 @@ pub struct Retry {
 
 /// Held run: suspended, or waiting for a resource. The run's message stays claimed.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(_ => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HeldRun {
+    #[serde_with(skip_apply)]
     pub message_id: MessageId,
     /// Missing resource, or the cause of the suspension.
     pub missing: String,
@@ -125,6 +127,7 @@ pub struct HeldRun {
     /// Time at which the run may resume by itself, if known; with a `resource`, the time of the
     /// next check.
     pub not_before: Option<Time>,
+    #[serde_with(skip_apply)]
     pub continuation: Continuation,
     /// Numbers of interruptions, deferrals and suspensions of the message so far.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -153,25 +156,6 @@ pub struct HeldRun {
 }
 
 impl HeldRun {
-    pub const fn new(message_id: MessageId, continuation: Continuation) -> HeldRun {
-        HeldRun {
-            message_id,
-            missing: String::new(),
-            resource: None,
-            not_before: None,
-            continuation,
-            setbacks: Setbacks { interruptions: 0, deferrals: 0, suspensions: 0 },
-            needs_operator: false,
-            is_occupied: false,
-            deferred_since: None,
-            deferred: None,
-            looks: 0,
-            checkpoint: None,
-            entered: None,
-            made_way_for: None,
-        }
-    }
-
     /// True if the resume time is known: the missing resource is a limit that renews itself, or the
     /// turn named a time.
     pub fn knows_time(&self) -> bool {
@@ -340,16 +324,22 @@ pub struct Spending {
     pub day: Option<Spent>,
 }
 
+// `State::new` makes the state of an agent that was never started.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(_ => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct State {
+    #[serde_with(skip_apply)]
     pub agent: AgentName,
     /// Increases by 1 with every transaction; a commit against another revision is refused.
     pub revision: u64,
+    #[serde_with(skip_apply)]
+    #[new(value = "Status::Booting")]
     pub status: Status,
     /// Operator or agent that stopped this agent; absent unless this agent is stopped.
     pub stopped_by: Option<Origin>,
+    #[serde_with(skip_apply)]
     pub execution: Execution,
     pub current_run: Option<CurrentRun>,
     /// Clone of the repository that steps the agent now, if several clones use `tick --push`.

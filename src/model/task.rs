@@ -78,23 +78,28 @@ impl ChildEnd {
 }
 
 /// Background work. An open task has its own file; its last state is appended to the archive.
+// `Task::new` makes a queued task that no machine has started.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], u32 => #[new(default)], String => #[new(default)], Extra => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Task {
     pub id: TaskId,
     pub agent: AgentName,
     pub job: TaskJob,
+    #[new(value = "TaskStatus::Queued")]
     pub status: TaskStatus,
     pub summary: Option<String>,
     pub work_item_id: Option<WorkId>,
     /// Turn that started the task.
     pub run_id: Option<RunId>,
     /// True if the end of the task may start a turn.
+    #[new(value = "true")]
     #[serde(default = "yes")]
     pub notify: bool,
     /// True if the command of the task takes input.
     #[serde(default, skip_serializing_if = "is_default")]
+    #[new(default)]
     pub interactive: bool,
     pub timeout: Option<Span>,
     /// Hops: one more than the message of the turn that started the task. The task's result has as
@@ -124,36 +129,6 @@ pub struct Task {
 }
 
 impl Task {
-    /// Returns a queued task that no machine has started.
-    pub fn new(id: TaskId, agent: AgentName, job: TaskJob, now: Time) -> Task {
-        Task {
-            id,
-            agent,
-            job,
-            status: TaskStatus::Queued,
-            summary: None,
-            work_item_id: None,
-            run_id: None,
-            notify: true,
-            interactive: false,
-            timeout: None,
-            hops: 0,
-            host: String::new(),
-            boot_id: String::new(),
-            place: None,
-            supervisor_pid: None,
-            created_at: now,
-            started_at: None,
-            ended_at: None,
-            exit: None,
-            reason: None,
-            result_id: None,
-            stdout_bytes: None,
-            stderr_bytes: None,
-            extra: Extra::new(),
-        }
-    }
-
     /// Returns the purpose of the task: its summary, else its command or its child.
     pub fn purpose(&self) -> String {
         match (&self.summary, &self.job) {

@@ -37,8 +37,10 @@ names! {
     }
 }
 
+// `Timer::new` makes an active timer without a message and with its first fire at `next_at`.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], u32 => #[new(default)], u64 => #[new(default)], Extra => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timer {
     pub id: TimerId,
@@ -46,6 +48,7 @@ pub struct Timer {
     /// Name that its creator gave it. An agent has at most one active timer of a name.
     pub name: Option<String>,
     pub schedule: Schedule,
+    #[new(value = "CatchUp::Once")]
     pub catch_up: CatchUp,
     /// Maximum delay at which a fire of a timer with [`CatchUp::Skip`] still sends its message.
     pub grace: Option<Span>,
@@ -65,6 +68,7 @@ pub struct Timer {
     /// Number of fires that were due while no tick came.
     pub missed: u64,
     pub last_fired_at: Option<Time>,
+    #[new(value = "TimerStatus::Active")]
     pub status: TimerStatus,
     pub created_at: Time,
     pub ended_at: Option<Time>,
@@ -83,29 +87,6 @@ impl Schedule {
 }
 
 impl Timer {
-    /// Returns an active timer without a message and with its first fire at `next_at`.
-    pub fn new(id: TimerId, agent: AgentName, schedule: Schedule, next_at: Time, now: Time) -> Timer {
-        Timer {
-            id,
-            agent,
-            name: None,
-            schedule,
-            catch_up: CatchUp::Once,
-            grace: None,
-            next_at,
-            body: None,
-            message: None,
-            hops: 0,
-            fired: 0,
-            missed: 0,
-            last_fired_at: None,
-            status: TimerStatus::Active,
-            created_at: now,
-            ended_at: None,
-            extra: Extra::new(),
-        }
-    }
-
     /// Returns the text that the timer's message will have; empty without a body.
     pub fn text(&self) -> String {
         let body = self.body.as_ref().or(self.message.as_ref().map(|message| &message.body));

@@ -211,18 +211,22 @@ impl TryFrom<VerifyFields> for Verify {
 /// Header in which GitHub and many other systems send the signature.
 pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
 
+// `Trigger::new` makes an active trigger with deliveries as messages and verification by its secret.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], u64 => #[new(default)], Verify => #[new(default)], Extra => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trigger {
     pub id: TriggerId,
     #[serde(rename = "target_agent_id")]
     pub agent: AgentName,
+    #[new(value = "DeliveryMode::EnqueueMessage")]
     pub delivery_mode: DeliveryMode,
     pub scope: TriggerScope,
     /// Origin of the deliveries: `webhook:github`. Absent: `webhook`, or `callback` where the scope
     /// is a wait.
     pub source: Option<String>,
+    #[new(value = "TriggerStatus::Active")]
     pub status: TriggerStatus,
     #[serde(flatten)]
     #[cfg_attr(test, schemars(with = "VerifyFields"))]
@@ -241,31 +245,6 @@ pub struct Trigger {
 }
 
 impl Trigger {
-    /// Returns an active trigger with deliveries as messages and verification by its secret.
-    pub fn new(
-        id: TriggerId,
-        agent: AgentName,
-        scope: TriggerScope,
-        secret_sha256: String,
-        now: Time,
-    ) -> Trigger {
-        Trigger {
-            id,
-            agent,
-            delivery_mode: DeliveryMode::EnqueueMessage,
-            scope,
-            source: None,
-            status: TriggerStatus::Active,
-            verify: Verify::Secret,
-            secret_sha256,
-            delivery_count: 0,
-            last_delivered_at: None,
-            created_at: now,
-            revoked_at: None,
-            extra: Extra::new(),
-        }
-    }
-
     pub fn is_active(&self) -> bool {
         self.status == TriggerStatus::Active
     }

@@ -35,8 +35,10 @@ names! {
     }
 }
 
+// `Wait::new` makes an active wait of the agent itself, without a resource or a deadline.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], u32 => #[new(default)], Extra => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wait {
     pub id: WaitId,
@@ -64,6 +66,7 @@ pub struct Wait {
     pub source: Option<String>,
     /// Reason for which the wait has no fallback, if that is intended.
     pub no_fallback: Option<String>,
+    #[new(value = "WaitStatus::Active")]
     pub status: WaitStatus,
     /// Message that satisfies the wait, set when a step takes that message up. The wait is resolved
     /// when a turn for the message has completed, and blocks nothing until then.
@@ -94,40 +97,6 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// Returns an active wait of the agent itself, without a resource or a deadline.
-    pub fn new(id: WaitId, agent: AgentName, kind: WaitKind, reason: String, now: Time) -> Wait {
-        Wait {
-            id,
-            agent,
-            kind,
-            reason,
-            options: Vec::new(),
-            resource: None,
-            work_item_id: None,
-            trigger_id: None,
-            wake_at: None,
-            recheck_at: None,
-            recheck_every: None,
-            recheck_id: None,
-            expires_at: None,
-            source: None,
-            no_fallback: None,
-            status: WaitStatus::Active,
-            resolved_by: None,
-            lost_answer: None,
-            result_id: None,
-            expiry_told_at: None,
-            ticked_at: None,
-            hops: 0,
-            woken_at: None,
-            rechecked_at: None,
-            created_at: now,
-            ended_at: None,
-            cause: None,
-            extra: Extra::new(),
-        }
-    }
-
     pub fn is_active(&self) -> bool {
         self.status == WaitStatus::Active
     }

@@ -62,14 +62,18 @@ pub struct Ticked {
     pub wakes: u64,
 }
 
+// `WorkItem::new` makes an open work item that is not blocked.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], Extra => #[new(default)])]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkItem {
     pub id: WorkId,
     pub agent: AgentName,
     pub objective: String,
+    #[new(value = "WorkState::Open")]
     pub state: WorkState,
+    #[new(value = "PlanStatus::Ready")]
     pub plan_status: PlanStatus,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub todo: Vec<Todo>,
@@ -78,10 +82,12 @@ pub struct WorkItem {
     pub recheck_consumed_at: Option<Time>,
     pub result: Option<String>,
     /// Starts at 1 and increases by 1 with every change.
+    #[new(value = "1")]
     pub revision: u64,
     /// Last `system_tick` message that a step emitted to continue this item.
     pub ticked: Option<Ticked>,
     pub created_at: Time,
+    #[new(value = "created_at")]
     pub updated_at: Time,
     /// Text of the plan, in the archive only. The plan of an open item is a separate file.
     pub plan: Option<String>,
@@ -90,28 +96,6 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
-    /// Returns an open work item that is not blocked.
-    pub fn new(id: WorkId, agent: AgentName, objective: String, now: Time) -> WorkItem {
-        WorkItem {
-            id,
-            agent,
-            objective,
-            state: WorkState::Open,
-            plan_status: PlanStatus::Ready,
-            todo: Vec::new(),
-            blocked_by: None,
-            recheck_at: None,
-            recheck_consumed_at: None,
-            result: None,
-            revision: 1,
-            ticked: None,
-            created_at: now,
-            updated_at: now,
-            plan: None,
-            extra: Extra::new(),
-        }
-    }
-
     /// Returns the time of a blocked item's recheck, unless a step has already requested it.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_consumed_at.is_none())

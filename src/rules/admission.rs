@@ -10,9 +10,7 @@ use crate::model::message::{
     Priority,
 };
 use crate::model::policy::Limits;
-use crate::model::record::Extra;
 use crate::model::refusal::Refusal;
-use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
 use crate::model::submission::{Caller, Speaker, Submission};
 use crate::model::time::Time;
@@ -141,42 +139,10 @@ pub fn message(
     stamp: &mut Stamp,
 ) -> Message {
     let Provenance { origin, delivery_surface, admission_context } = from;
-    Message {
-        id: MessageId(stamp.mint()),
-        agent,
-        kind,
-        priority: Priority::Normal,
-        authority_class: authority(origin.kind),
-        origin,
-        delivery_surface,
-        admission_context,
-        trigger_kind: trigger_kind(kind),
-        body,
-        work_item_id: None,
-        task_id: None,
-        task_status: None,
-        wait_id: None,
-        trigger_id: None,
-        resource: None,
-        correlation_id: None,
-        causation_id: None,
-        source_refs: Vec::new(),
-        dedupe_key: None,
-        idempotency_key: None,
-        hint: None,
-        expires_at: None,
-        hops: 0,
-        attempt: 1,
-        created_at: stamp.now,
-        continuation: None,
-        failures: Vec::new(),
-        setbacks: Setbacks::default(),
-        taken_up: false,
-        interjected: Vec::new(),
-        checkpoint: None,
-        settlement: None,
-        extra: Extra::new(),
-    }
+    let (id, authority) = (MessageId(stamp.mint()), authority(origin.kind));
+    let (surface, context) = (delivery_surface, admission_context);
+    let message = Message::new(id, agent, kind, origin, authority, surface, context, body, stamp.now);
+    Message { trigger_kind: trigger_kind(kind), ..message }
 }
 
 /// Maximum size in bytes of a body that, in any encoding, fits into a record.

@@ -17,7 +17,8 @@ use super::work::WaitsByItem;
 
 /// Posture, the reason for it, and the ids of the records that decided it.
 #[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde_with::apply(Option => #[new(default)], String => #[new(into)])]
+#[derive(Debug, Clone, PartialEq, Serialize, derive_new::new)]
 pub struct PostureReport {
     pub posture: Posture,
     pub reason: String,
@@ -29,18 +30,6 @@ pub struct PostureReport {
 }
 
 impl PostureReport {
-    fn new(posture: Posture, reason: impl Into<String>) -> PostureReport {
-        PostureReport {
-            posture,
-            reason: reason.into(),
-            run_id: None,
-            message_id: None,
-            work_item_id: None,
-            task_id: None,
-            wait_id: None,
-        }
-    }
-
     fn about_work(mut self, item: &WorkItem) -> PostureReport {
         self.work_item_id = Some(item.id);
         self

@@ -29,9 +29,12 @@ use crate::rules::notification::{failure, with_run};
 use crate::rules::stall::questions;
 
 /// Collects the changes of one transition. `records` has the values after the commit.
-#[derive(Debug, Clone)]
+#[serde_with::apply(_ => #[new(default)])]
+#[derive(Debug, Clone, derive_new::new)]
 pub struct Draft {
+    #[serde_with(skip_apply)]
     pub records: Records,
+    #[serde_with(skip_apply)]
     pub stamp: Stamp,
     puts: Vec<Put>,
     deletes: Vec<Delete>,
@@ -44,21 +47,6 @@ pub struct Draft {
 }
 
 impl Draft {
-    pub fn new(records: Records, stamp: Stamp) -> Draft {
-        Draft {
-            records,
-            stamp,
-            puts: Vec::new(),
-            deletes: Vec::new(),
-            archived: Vec::new(),
-            events: Vec::new(),
-            raised: Vec::new(),
-            transitions: Vec::new(),
-            resting: None,
-            touched: false,
-        }
-    }
-
     pub fn now(&self) -> Time {
         self.stamp.now
     }

@@ -8,14 +8,12 @@ use crate::model::event::{Boundary, EventKind};
 use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Origin;
-use crate::model::meters::Meters;
 use crate::model::policy::Policy;
-use crate::model::record::Extra;
 use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::stamp::Stamp;
-use crate::model::state::{Counters, HeldRun, Outbox, SetAside, Spending, State};
+use crate::model::state::{HeldRun, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Transaction;
 
@@ -31,43 +29,8 @@ use super::resources::{fail_held, let_go, release_hold, try_anew};
 
 /// Returns the state of a new agent with the status `booting`.
 pub fn new_state(agent: AgentName, now: Time) -> State {
-    State {
-        agent,
-        revision: 0,
-        status: Status::Booting,
-        stopped_by: None,
-        execution: Execution { state: ExecutionState::Initializing, since: now, task_id: None, reason: None },
-        current_run: None,
-        ticked_by: None,
-        held: None,
-        retry: None,
-        recovery_failures: 0,
-        focus: None,
-        sleeping_until: None,
-        pending_wake_hint: None,
-        last_wake_key: None,
-        last_turn: None,
-        last_closure: None,
-        last_continuation: None,
-        runtime_error: None,
-        set_aside: SetAside::default(),
-        advised: Vec::new(),
-        next_due_at: None,
-        resting: None,
-        rested_at: None,
-        stepped_at: None,
-        stalled: None,
-        outbox: Outbox::default(),
-        open_tasks: 0,
-        spending: Spending::default(),
-        attention: None,
-        asked: Vec::new(),
-        moved: None,
-        counters: Counters::default(),
-        meters: Meters::default(),
-        transitions: Vec::new(),
-        extra: Extra::new(),
-    }
+    let state = ExecutionState::Initializing;
+    State::new(agent, Execution { state, since: now, task_id: None, reason: None })
 }
 
 /// Returns the first transaction of a new agent, whose status is `booting`.
