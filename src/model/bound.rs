@@ -19,95 +19,56 @@ pub struct Bound {
 /// Maximum size of a settings file, in bytes.
 pub const MAX_SETTINGS: u64 = 1 << 20;
 
+/// Hint for a text that can name a file with its large part.
+const IN_FILE: &str = "put the large part into a file, and name the file";
+
 /// Limit of a work item's prose plan.
-pub const PLAN: Bound = Bound {
-    kind: "plan_too_large",
-    what: "the plan",
-    name: "max_plan",
-    most: Size(1 << 20),
-    hint: "put the large part into a file, and name the file in the plan",
-};
+pub const PLAN: Bound = Bound::new("plan_too_large", "the plan", "max_plan", 1 << 20);
 
 /// Limit of the template file that `turn.prompt` names.
 pub const PROMPT: Bound = Bound {
-    kind: "prompt_too_large",
-    what: "the template",
-    name: "max_prompt",
-    most: Size(1 << 20),
     hint: "shorten it: the turn can read a large text from a file",
+    ..Bound::new("prompt_too_large", "the template", "max_prompt", 1 << 20)
 };
 
-pub const CHECKPOINT: Bound = Bound {
-    kind: "checkpoint_too_large",
-    what: "the checkpoint",
-    name: "max_checkpoint",
-    most: Size(64 << 20),
-    hint: "put the large part into a file of its own, and save the path of that file",
-};
+pub const CHECKPOINT: Bound =
+    Bound::new("checkpoint_too_large", "the checkpoint", "max_checkpoint", 64 << 20);
 
 /// Limit of a brief (summary of a turn), small because `state.json` has the last brief.
-pub const BRIEF: Bound = Bound {
-    kind: "brief_too_large",
-    what: "it",
-    name: "max_brief",
-    most: Size(1 << 20),
-    hint: "put the large part into a file, and name the file in the brief",
-};
+pub const BRIEF: Bound = Bound::new("brief_too_large", "it", "max_brief", 1 << 20);
 
 /// Limit of the total size of undelivered messages as files. A step reads all of them.
 pub const OUTBOX: Bound = Bound {
-    kind: "outbox_too_large",
-    what: "the outbox",
-    name: "max_outbox",
-    most: Size(8 << 20),
     hint: "find out why its messages are not delivered, or send less at once",
+    ..Bound::new("outbox_too_large", "the outbox", "max_outbox", 8 << 20)
 };
 
 /// Limit of one new record. Readers accept twice this size, because records grow.
-pub const RECORD: Bound = Bound {
-    kind: "record_too_large",
-    what: "the record",
-    name: "max_record",
-    most: Size(8 << 20),
-    hint: "put the large part into a file, and name the file",
-};
+pub const RECORD: Bound = Bound::new("record_too_large", "the record", "max_record", 8 << 20);
 
 /// Limit of a short text such as a reason: the maximum length of one argument on Linux.
-pub const SHORT_TEXT: Bound = Bound { what: "the text", name: "max_text", most: Size(128 << 10), ..RECORD };
+pub const SHORT_TEXT: Bound = Bound::new("record_too_large", "the text", "max_text", 128 << 10);
 
 impl Bound {
+    const fn new(kind: &'static str, what: &'static str, name: &'static str, most: u64) -> Bound {
+        Bound { kind, what, name, most: Size(most), hint: IN_FILE }
+    }
+
     /// Returns the limit of a message body. `most` is `limits.max_message`.
     pub const fn message(what: &'static str, most: Size) -> Bound {
-        Bound {
-            kind: "message_too_large",
-            what,
-            name: "limits.max_message",
-            most,
-            hint: "put it in a file and say where, or raise limits.max_message in agent.toml",
-        }
+        let hint = "put it in a file and say where, or raise limits.max_message in agent.toml";
+        Bound { hint, ..Bound::new("message_too_large", what, "limits.max_message", most.0) }
     }
 
     /// Returns the limit of a turn's outcome file. `most` is `limits.max_outcome`.
     pub const fn outcome(most: Size) -> Bound {
-        Bound {
-            kind: "outcome_too_large",
-            what: "it",
-            name: "limits.max_outcome",
-            most,
-            hint: "put the large part into a file, and name the file in the outcome",
-        }
+        Bound::new("outcome_too_large", "it", "limits.max_outcome", most.0)
     }
 
     /// Returns the limit of the total size of records, messages and events that one outcome
     /// creates. `most` is `limits.max_effects`.
     pub const fn effects(most: Size) -> Bound {
-        Bound {
-            kind: "outcome_too_large",
-            what: "what it makes",
-            name: "limits.max_effects",
-            most,
-            hint: "put the large parts into files, and name the files in the outcome",
-        }
+        Bound::new("outcome_too_large", "what it makes", "limits.max_effects", most.0)
     }
 
     /// Refuses a size in bytes above the limit.
