@@ -1,7 +1,8 @@
 //! Runs: each is one execution of the turn command.
 
-use serde::de::{Error, Unexpected, Visitor};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Number;
 
 use super::closure::Closure;
 use super::continuation::Continuation;
@@ -48,40 +49,13 @@ pub struct Usage {
 }
 
 /// Reads a count, which may be written as `12.0`.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    Ok(Option::<Whole>::deserialize(deserializer)?.map(|Whole(count)| count))
-}
-
-struct Whole(u64);
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Whole, D::Error> {
-        deserializer.deserialize_u64(WholeVisitor).map(Whole)
-    }
-}
-
-struct WholeVisitor;
-
-impl Visitor<'_> for WholeVisitor {
-    type Value = u64;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("u64")
-    }
-
-    fn visit_u64<E>(self, count: u64) -> Result<u64, E> {
-        Ok(count)
-    }
-
-    fn visit_i64<E: Error>(self, count: i64) -> Result<u64, E> {
-        u64::try_from(count).map_err(|_| E::invalid_value(Unexpected::Signed(count), &self))
-    }
-
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
-    fn visit_f64<E: Error>(self, count: f64) -> Result<u64, E> {
-        let is_exact = count.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&count);
-        if is_exact { Ok(count as u64) } else { Err(E::invalid_value(Unexpected::Float(count), &self)) }
-    }
+    let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
+    let is_exact = |count: &f64| count.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(count);
+    let count = number.as_u64().or_else(|| number.as_f64().filter(is_exact).map(|count| count as u64));
+    let kind = if number.is_f64() { "floating point" } else { "integer" };
+    count.map(Some).ok_or_else(|| Error::custom(format!("invalid value: {kind} `{number}`, expected u64")))
 }
 
 tagged! {

@@ -1,21 +1,11 @@
-//! Values that records and settings contain as text.
+//! Settings that may be a number or a text.
 
 use std::fmt;
 
 use serde::{Deserializer, de};
 
-/// Reads a value from text without copying the text. `expected` describes the value in the error
-/// for another type.
-pub fn read<'de, D: Deserializer<'de>, T, E: fmt::Display>(
-    expected: &'static str,
-    deserializer: D,
-    parse: impl FnOnce(&str) -> Result<T, E>,
-) -> Result<T, D::Error> {
-    let number = |number| Err(format!("invalid type: integer `{number}`, expected {expected}"));
-    deserializer.deserialize_str(Reader { expected, number, parse })
-}
-
-/// Reads a setting that may be a number or a text, like [`read`].
+/// Reads a setting that may be a number or a text. `expected` describes the setting in the error for
+/// another type.
 pub fn setting<'de, D: Deserializer<'de>, T>(
     expected: &'static str,
     deserializer: D,
@@ -31,11 +21,10 @@ struct Reader<N, P> {
     parse: P,
 }
 
-impl<T, E, N, P> de::Visitor<'_> for Reader<N, P>
+impl<T, N, P> de::Visitor<'_> for Reader<N, P>
 where
-    E: fmt::Display,
     N: FnOnce(i64) -> Result<T, String>,
-    P: FnOnce(&str) -> Result<T, E>,
+    P: FnOnce(&str) -> Result<T, String>,
 {
     type Value = T;
 

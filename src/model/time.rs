@@ -8,14 +8,14 @@ use chrono::{
     Weekday,
 };
 use serde::{Deserialize, Deserializer};
-use serde_with::SerializeDisplay;
+use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 use super::id::Malformed;
 use super::text;
 use super::zone::{self, Zone};
 
 /// Point in time: milliseconds since the Unix epoch, written as RFC 3339 in UTC with milliseconds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay, DeserializeFromStr)]
 pub struct Time(i64);
 
 /// First and last time with a year of four digits: 0000-01-01 and 9999-12-31.
@@ -214,11 +214,12 @@ impl fmt::Debug for Time {
     }
 }
 
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read("a string", deserializer, |text| {
-            with_offset(text).ok_or_else(|| format!("`{text}` is not an RFC 3339 time"))
-        })
+impl FromStr for Time {
+    type Err = Malformed;
+
+    /// Parses a time with its offset, as records have it.
+    fn from_str(text: &str) -> Result<Time, Malformed> {
+        with_offset(text).ok_or_else(|| Malformed(format!("`{text}` is not an RFC 3339 time")))
     }
 }
 
@@ -292,7 +293,11 @@ impl fmt::Display for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        text::read("a duration such as \"30m\"", deserializer, str::parse)
+        let expected = "a duration such as \"30m\"";
+        let number = |number| Err(format!("invalid type: integer `{number}`, expected {expected}"));
+        text::setting(expected, deserializer, number, |text| {
+            text.parse().map_err(|error: Malformed| error.to_string())
+        })
     }
 }
 
