@@ -122,41 +122,7 @@ impl CronField {
     fn read(&self, list: &str) -> Result<u64, String> {
         let mut set = 0;
         for item in list.split(',') {
-            let (range, step) = match item.split_once('/') {
-                Some((range, step)) => (range, Some(step)),
-                None => (item, None),
-            };
-            let (first, last) = match range.split_once('-') {
-                _ if range == "*" => (self.least, self.most),
-                Some((first, last)) => (self.number(first, list)?, self.number(last, list)?),
-                None => match step {
-                    None => (self.number(range, list)?, self.number(range, list)?),
-                    Some(step) => {
-                        let CronField { name, most, .. } = self;
-                        return Err(format!(
-                            "`{item}` has a step but no range: write `{range}-{most}/{step}` for the {name}"
-                        ));
-                    }
-                },
-            };
-            // Sunday is 7 at the end of a weekday range.
-            let last = if last == 0 && first > 0 && self.most == WEEKDAY.most { WEEKDAY.most } else { last };
-            if first > last {
-                return Err(format!(
-                    "`{range}` runs backwards for the {}: write it as two ranges",
-                    self.name
-                ));
-            }
-            let step = match step.map(str::parse) {
-                None => 1,
-                Some(Ok(step)) if step > 0 && step <= self.most => step,
-                Some(_) => {
-                    return Err(format!(
-                        "the step of `{item}` for the {} is not a number from 1 to {}",
-                        self.name, self.most
-                    ));
-                }
-            };
+            let (first, last, step) = self.range(item).ok_or_else(|| self.fault(list))?;
             for number in (first..=last).step_by(step as usize) {
                 set |= 1 << number;
             }
@@ -164,21 +130,41 @@ impl CronField {
         Ok(set)
     }
 
-    fn number(&self, word: &str, list: &str) -> Result<u32, String> {
-        let CronField { name, least, most, .. } = self;
-        if word.is_empty() {
-            return Err(format!("something is missing in `{list}` for the {name}"));
-        }
+    /// Parses one item of a list: its first and last number, and the step. `None` if it is invalid.
+    fn range(&self, item: &str) -> Option<(u32, u32, u32)> {
+        let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
+        let (first, last) = match range.split_once('-') {
+            _ if range == "*" => (self.least, self.most),
+            Some((first, last)) => (self.number(first)?, self.number(last)?),
+            // A step needs a range.
+            None if step.is_some() => return None,
+            None => (self.number(range)?, self.number(range)?),
+        };
+        // Sunday is 7 at the end of a weekday range.
+        let last = if last == 0 && first > 0 && self.most == WEEKDAY.most { WEEKDAY.most } else { last };
+        let step = step.map_or(Some(1), |step| step.parse().ok())?;
+        (first <= last && (1..=self.most).contains(&step)).then_some((first, last, step))
+    }
+
+    fn number(&self, word: &str) -> Option<u32> {
+        let numbers = self.least..=self.most;
         if word.bytes().all(|byte| byte.is_ascii_digit()) {
-            let number = word.parse().ok().filter(|number| (*least..=*most).contains(number));
-            return number.ok_or_else(|| format!("the {name} {word} is not from {least} to {most}"));
+            return word.parse().ok().filter(|number| numbers.contains(number));
         }
         let word = word.to_ascii_lowercase();
         let is_named = |full: &str| full == word || full.get(..3) == Some(&word);
-        match self.names.split(' ').position(is_named).and_then(|at| u32::try_from(at).ok()) {
-            Some(at) => Ok(least + at),
-            None => Err(format!("`{word}` is not a {name}")),
-        }
+        let at = self.names.split(' ').position(is_named)?;
+        u32::try_from(at).ok().map(|at| self.least + at)
+    }
+
+    /// Returns the fault of an invalid list, with the forms that are valid.
+    fn fault(&self, list: &str) -> String {
+        let CronField { name, least, most, names } = self;
+        let named = names.split(' ').next().filter(|first| !first.is_empty());
+        let or_name = named.map(|first| format!(" or a name such as {first}")).unwrap_or_default();
+        format!(
+            "`{list}` is not a valid {name}: write a number from {least} to {most}{or_name}, an ascending range, or a range with a step such as {least}-{most}/2"
+        )
     }
 }
 

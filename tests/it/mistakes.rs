@@ -243,7 +243,11 @@ const MISTAKES: &[Mistake] = &[
     wrong("dormouse events ada --since long ago", 2, "words (tomorrow 9:00"),
     wrong("dormouse timer add ada --cron '0 0 9 * * *' hello", 2, "--seconds"),
     wrong("dormouse timer add ada --cron '0 9 * *' hello", 2, "five fields: minute hour day month weekday"),
-    wrong("dormouse timer add ada --cron '0 25 * * *' hello", 2, "the hour 25 is not from 0 to 23"),
+    wrong(
+        "dormouse timer add ada --cron '0 25 * * *' hello",
+        2,
+        "`25` is not a valid hour: write a number from 0 to 23",
+    ),
     wrong("dormouse timer add ada --cron '0 9 * * *' --tz Mars hello", 2, "Europe/Berlin"),
     wrong("dormouse timer add ada --every 0s hello", 2, "the shortest is 1s"),
     wrong("dormouse timer add ada hello", 2, "--in <DURATION>"),
