@@ -75,15 +75,13 @@ impl Default for SchedulerSettings {
 pub struct GitSettings {
     /// True if a commit runs the repository's hooks and its file system monitor.
     pub hooks: bool,
-    /// True if a commit is signed when git is configured so. Signing may ask for a passphrase.
-    pub sign: bool,
     /// Timeout of one call of git.
     pub timeout: Span,
 }
 
 impl Default for GitSettings {
     fn default() -> Self {
-        GitSettings { hooks: false, sign: false, timeout: Span::from_secs(60) }
+        GitSettings { hooks: false, timeout: Span::from_secs(60) }
     }
 }
 

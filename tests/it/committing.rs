@@ -197,18 +197,15 @@ fn a_commit_runs_no_hook_of_the_repository_unless_the_settings_allow_it() {
 }
 
 #[test]
-fn a_commit_is_signed_only_if_the_setting_git_sign_is_true() {
-    for sign in [false, true] {
-        let sandbox = committed("true");
-        git(&sandbox, &["config", "commit.gpgSign", "true"]);
-        git(&sandbox, &["config", "gpg.program", "false"]);
-        if sign {
-            settings(&sandbox, "[git]\nsign = true");
-            done_without_commit(&sandbox, &tick(&sandbox), "gpg");
-        } else {
-            assert_eq!(tick(&sandbox).code(), 0);
-        }
-    }
+fn a_commit_is_never_signed() {
+    let sandbox = committed("true");
+    git(&sandbox, &["config", "commit.gpgSign", "true"]);
+    git(&sandbox, &["config", "gpg.program", "false"]);
+    assert_eq!(tick(&sandbox).code(), 0);
+    settings(&sandbox, "[git]\nsign = true");
+    let refused = tick(&sandbox);
+    assert_eq!(refused.code(), 6);
+    assert!(refused.stderr.contains("unknown field `sign`"), "{}", refused.stderr);
 }
 
 #[test]

@@ -313,11 +313,6 @@ impl Repository<'_> {
         for parent in parents {
             args.extend(["-p", parent]);
         }
-        let is_signed = self.settings.sign
-            && self.run(&["config", "--type=bool", "--get", "commit.gpgSign"])?.text().trim_end() == "true";
-        if is_signed {
-            args.push("-S");
-        }
         Ok(self.ask(&args, SEE_STATUS)?.trim_end().to_owned())
     }
 

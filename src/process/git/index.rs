@@ -51,13 +51,9 @@ impl Repository<'_> {
                 return Ok(Some(head.clone()));
             }
             let result = self.call(&commit_args(subject, body), index)?;
-            if !result.is_success()
-                && !result.stderr.trim().is_empty()
-                && (self.settings.hooks || self.settings.sign)
-            {
+            if !result.is_success() && !result.stderr.trim().is_empty() && self.settings.hooks {
                 let message = format!("git commit in {}: {}", self.state_dir.display(), result.reason());
-                let hint =
-                    "[git] in dormouse.toml turns on the repository's hooks and signing: see why they fail";
+                let hint = "git.hooks in dormouse.toml turns on the repository's hooks: see why they fail";
                 return Err(refuse(message, hint_about(result.reason(), hint)));
             }
             self.checked(result, SEE_STATUS)?;

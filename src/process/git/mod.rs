@@ -1,5 +1,5 @@
 //! Calls git for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`. Programs that a
-//! repository configures (hooks, signing) run only if the settings allow them.
+//! repository configures (hooks, monitors) run only if the settings allow them.
 
 pub mod exchange;
 pub mod index;
@@ -289,7 +289,8 @@ impl<'a> Repository<'a> {
     /// because the output may be large.
     fn answer(&self, args: &[&str], with: &GitCall<'_>) -> Result<(GitResult, File)> {
         let mut command = Command::new("git");
-        command.current_dir(self.state_dir);
+        // Signing may ask for a passphrase, and no person may be present.
+        command.current_dir(self.state_dir).args(["-c", "commit.gpgSign=false"]);
         command.stdin(match with.stdin {
             Some(bytes) => Stdio::from(paper_with(bytes)?),
             None => Stdio::null(),
@@ -308,9 +309,6 @@ impl<'a> Repository<'a> {
         }
         if !self.settings.hooks {
             command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"]);
-        }
-        if !self.settings.sign {
-            command.args(["-c", "commit.gpgSign=false"]);
         }
         let (stdout, stderr) = (paper()?, paper()?);
         let pen = |paper: &File| paper.try_clone().context("write to", Path::new("memory"));

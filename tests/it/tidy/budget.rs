@@ -16,7 +16,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 15_010, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 15_008, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -36,7 +36,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "local, process, path opening",
         paths: &["workdir/", "process/", "cap_fs/"],
-        ceiling: 5_675,
+        ceiling: 5_664,
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_153, goal: 4_900 },
