@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::policy::{Limit, SchedulingPolicy};
 use super::pool::Pools;
-use super::text;
 use super::time::Span;
 use super::trigger::Trigger;
 
@@ -89,8 +88,9 @@ impl Default for GitSettings {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SharingSettings {
-    /// Group whose members may put messages and hints into inboxes; absent: only the owner may.
-    pub group: Option<Group>,
+    /// Name of the group whose members may put messages and hints into inboxes, or its number as
+    /// text; absent: only the owner may.
+    pub group: Option<String>,
 }
 
 /// Settings of `dormouse ingress`.
@@ -135,38 +135,6 @@ impl IngressSettings {
             base.replace("{agent}", agent).replace("{trigger}", &id)
         } else {
             format!("{}/agents/{agent}/triggers/{id}", base.trim_end_matches('/'))
-        })
-    }
-}
-
-/// Group of users of this machine, by name or number.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Group {
-    Name(String),
-    Number(u32),
-}
-
-impl std::fmt::Display for Group {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Group::Name(name) => f.write_str(name),
-            Group::Number(number) => number.fmt(f),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Group {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Group, D::Error> {
-        let number = |number| {
-            // The maximum of `u32` stands for no group.
-            let number = u32::try_from(number).ok().filter(|number| *number < u32::MAX);
-            number.map(Group::Number).ok_or_else(|| "not the number of a group".to_owned())
-        };
-        text::setting("the name or the number of a group", from, number, |name| {
-            if name.is_empty() || name.contains([':', '\n']) {
-                return Err("not the name of a group".to_owned());
-            }
-            Ok(Group::Name(name.to_owned()))
         })
     }
 }

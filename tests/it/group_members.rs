@@ -357,7 +357,7 @@ fn doctor_grants_and_revokes_permissions() {
     let state = shared.state();
     let unshared = tree(&state);
     assert_eq!(shared.findings(OWNER, false), []);
-    shared.share(GROUP);
+    shared.share(format!("\"{GROUP}\""));
     let config = fs::read_to_string(state.join("dormouse.toml")).unwrap();
     let all = ["", "agents", "agents/a", "agents/a/inbox", "dormouse.toml"];
     let of_kind = |kind: &str, paths: &[&str]| {
@@ -458,7 +458,7 @@ fn a_group_that_does_not_exist_or_lacks_the_owner_is_reported() {
     let before = untouched();
     for (group, code, kind, word) in [
         ("\"no-such-group\"", 6, "damaged", "sharing.group: this machine has no group `no-such-group`"),
-        ("60099", 4, "not_in_group", "you are not in the group `60099`"),
+        ("\"\"", 6, "damaged", "sharing.group: this machine has no group ``"),
         ("\"60099\"", 4, "not_in_group", "you are not in the group `60099`"),
     ] {
         fs::write(shared.state().join("dormouse.toml"), &config).unwrap();
@@ -474,7 +474,8 @@ fn a_group_that_does_not_exist_or_lacks_the_owner_is_reported() {
     }
     assert_eq!(untouched(), before);
     assert_eq!(names(&shared.state().join("agents")), ["a"]);
-    for (group, word) in [("\"\"", "not the name of a group"), ("-1", "not the number"), ("true", "a group")]
+    for (group, word) in
+        [("60099", "invalid type: integer `60099`, expected a string"), ("true", "expected a string")]
     {
         fs::write(shared.state().join("dormouse.toml"), &config).unwrap();
         shared.share(group);
@@ -492,7 +493,7 @@ fn root_may_be_the_owner() {
         ran.stdout
     };
     root(&["init"]);
-    shared.share(GROUP);
+    shared.share(format!("\"{GROUP}\""));
     root(&["create", "a", "--", "true"]);
     root(&["start", "a"]);
     assert_eq!(shared.findings(0, false), []);

@@ -31,7 +31,7 @@ pub fn shared() -> Option<Shared> {
     shared.owner(&["init"]);
     shared.owner(&["create", "a", "--", "true"]);
     shared.owner(&["start", "a"]);
-    shared.share(GROUP);
+    shared.share(format!("\"{GROUP}\""));
     shared.owner(&["init"]);
     Some(shared)
 }

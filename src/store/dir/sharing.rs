@@ -11,7 +11,6 @@ use rustix::process::{getegid, geteuid, getgroups};
 use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
-use crate::model::settings::Group;
 
 use super::super::backend::Backend;
 use super::DirStore;
@@ -65,11 +64,7 @@ impl DirStore {
     /// `damaged`, with the path of the settings, if this machine has no such group.
     pub fn sharing_group(&self) -> Result<Option<u32>> {
         let Some(group) = &self.config.sharing.group else { return Ok(None) };
-        let number = match group {
-            Group::Number(number) => Some(*number),
-            Group::Name(name) => accounts::group(name),
-        };
-        number.map(Some).ok_or_else(|| {
+        accounts::group(group).map(Some).ok_or_else(|| {
             Error::damaged(
                 self.cap().join(layout::CONFIG).path().to_owned(),
                 format!("sharing.group: this machine has no group `{group}`"),

@@ -16,7 +16,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 15_008, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 14_976, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -31,7 +31,7 @@ const ROOMS: [Room; 9] = [
         ceiling: 4_996,
         goal: 3_400,
     },
-    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 11_332, goal: 6_200 },
+    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 11_327, goal: 6_200 },
     Room { name: "store/postgres", paths: &["store/postgres/"], ceiling: 5_106, goal: 3_900 },
     Room {
         name: "local, process, path opening",
