@@ -16,7 +16,7 @@ mod version;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -236,34 +236,7 @@ impl CapPath {
 
     fn open(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        match rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath) {
-            // openat2 is missing in the kernel or forbidden by a sandbox, or another process
-            // renamed a directory at the same time.
-            Err(Errno::NOSYS | Errno::PERM | Errno::AGAIN) => self.walk(flags, mode),
-            opened => opened,
-        }
-    }
-
-    /// Opens the path one directory after the other, for systems where openat2 is not usable.
-    fn walk(&self, flags: OFlags, mode: Mode) -> rustix::io::Result<OwnedFd> {
-        let way = self.way();
-        let is_downwards =
-            way.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        if !is_downwards {
-            return Err(Errno::XDEV);
-        }
-        let down = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut dir: Option<OwnedFd> = None;
-        let mut parts = way.components().peekable();
-        while let Some(part) = parts.next() {
-            let above = dir.as_ref().map_or(self.root.dir.as_fd(), AsFd::as_fd);
-            if parts.peek().is_none() {
-                return rustix::fs::openat(above, part.as_os_str(), flags | OFlags::NOFOLLOW, mode);
-            }
-            let below = rustix::fs::openat(above, part.as_os_str(), down, Mode::empty())?;
-            dir = Some(below);
-        }
-        Err(Errno::NOENT)
+        rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath)
     }
 
     /// Returns the error for a failed call, about the file that blocks the path if there is one.

@@ -97,41 +97,6 @@ fn any_symlink_in_a_path_is_an_error_that_names_the_symlink() {
 }
 
 #[test]
-fn walk_opens_and_refuses_the_same_paths_as_open() {
-    let (_dir, root) = trapped();
-    fs::create_dir(root.join("real/deep").path()).unwrap();
-    fs::write(root.join("real/deep/file").path(), "ours").unwrap();
-    let ways = [
-        ".",
-        "real",
-        "real/deep/file",
-        "real/deep/none",
-        "none/none",
-        "link",
-        "link/file",
-        "inner-link/deep",
-        "file-link",
-        "dangling",
-        "real/deep/file/more",
-        "../outside",
-        "real/../real",
-    ];
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    for way in ways {
-        let cap = if way == "." { root.clone() } else { root.join(way) };
-        let id =
-            |opened: rustix::io::Result<OwnedFd>| opened.ok().map(|fd| rustix::fs::fstat(fd).unwrap().st_ino);
-        let (once, walked) = (id(cap.open(flags, Mode::empty())), id(cap.walk(flags, Mode::empty())));
-        // The walk refuses every `..`, but openat2 accepts a `..` that stays inside the root.
-        if way != "real/../real" {
-            assert_eq!(once, walked, "{way}");
-        }
-        let is_there = matches!(way, "." | "real" | "real/deep/file");
-        assert!(walked.is_some() == is_there, "{way}");
-    }
-}
-
-#[test]
 fn a_pipe_a_socket_or_a_directory_is_refused_as_a_file() {
     let (_dir, root) = trapped();
     root.join("pipe").make_pipe().unwrap();
