@@ -38,17 +38,6 @@ impl Manager {
         self.send("READY=1");
     }
 
-    /// Reports that settings are being reloaded, until `notify_ready` is called.
-    pub fn notify_reloading(&mut self) {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let usec = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1000);
-        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
-    }
-
-    pub fn notify_stopping(&mut self) {
-        self.send("STOPPING=1");
-    }
-
     /// Sends a watchdog message if one is due. Returns the time of the next message.
     pub fn ping(&mut self) -> Option<Instant> {
         let every = self.every?;

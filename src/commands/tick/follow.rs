@@ -146,11 +146,9 @@ impl TickFollower<'_> {
                 self.end(session, signal);
             }
             if requests.reload && !self.is_ending {
-                self.manager.notify_reloading();
                 if let Err(error) = self.reopen(session) {
                     session.fail(error);
                 }
-                self.manager.notify_ready();
             }
             if session.out.is_closed() {
                 self.is_ending = true;
@@ -404,7 +402,6 @@ impl TickFollower<'_> {
             return;
         }
         self.is_ending = true;
-        self.manager.notify_stopping();
         let running = self.jobs.count();
         if running > 0 {
             session.out.note(&format!("waiting for {running} running: a second signal ends them"));
