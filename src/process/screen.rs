@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
-use std::iter;
 use std::os::fd::OwnedFd;
 use std::panic;
 use std::path::Path;
@@ -15,12 +14,10 @@ use ratatui::layout::Size;
 use ratatui::{Frame, Terminal};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getpid, kill_current_process_group};
 
 use crate::error::{IoContext, Result};
 
 use super::keys::{Key, Keys};
-use super::table::ProcessStat;
 
 /// Name of the terminal in errors.
 const TERMINAL: &str = "the terminal";
@@ -87,17 +84,6 @@ impl Screen {
         }
     }
 
-    /// Stops this process as a shell expects for Ctrl-Z, with the terminal restored. Returns when
-    /// the process is continued, or immediately if no shell could continue the process.
-    pub fn suspend(&mut self) -> Result<()> {
-        if !has_shell() {
-            return Ok(());
-        }
-        restore();
-        let _ = kill_current_process_group(Signal::STOP);
-        self.renew()
-    }
-
     /// Turns the terminal into a screen again after another program may have used the terminal.
     pub fn renew(&mut self) -> Result<()> {
         // crossterm sets raw mode only after raw mode was disabled.
@@ -156,16 +142,4 @@ fn silence_stderr() -> Option<OwnedFd> {
     let null = File::options().write(true).open("/dev/null").ok()?;
     rustix::stdio::dup2_stderr(&null).ok()?;
     Some(stderr)
-}
-
-/// True if an ancestor in this session has another process group, as a shell has. Without a shell,
-/// a stopped group is never continued. In /proc, a session or group outside this container has the
-/// number 0, which is no `Pid`.
-fn has_shell() -> bool {
-    let parent = |process: &ProcessStat| ProcessStat::read(Pid::from_raw(process.parent)?);
-    ProcessStat::read(getpid()).is_some_and(|this| {
-        iter::successors(parent(&this), parent)
-            .take_while(|process| process.session == this.session)
-            .any(|process| process.group != this.group)
-    })
 }

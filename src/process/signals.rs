@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
 
-use signal_hook::consts::{SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
 
 use crate::error::{IoContext, Result};
@@ -57,17 +57,15 @@ impl Signals {
         wake_by(SIGCHLD, &self.watch.wake_writer).context("watch", Path::new("children"))
     }
 
-    /// Makes the file descriptor of this value also readable after a change of the terminal's size,
-    /// Ctrl-Z, or a continuation. Returns the flags for these signals.
-    pub fn watch_terminal(&self) -> Result<TerminalSignals> {
-        let terminal = TerminalSignals::default();
-        let flags = [(SIGWINCH, &terminal.resized), (SIGTSTP, &terminal.stops), (SIGCONT, &terminal.goes_on)];
-        let ignored = ignored();
-        for (signal, flag) in flags.into_iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
-            let registered = flag.set_by(signal).and_then(|()| wake_by(signal, &self.watch.wake_writer));
-            registered.context("watch", Path::new("the terminal"))?;
-        }
-        Ok(terminal)
+    /// Makes the file descriptor of this value also readable after a change of the terminal's size.
+    /// Returns the flag for that change. From now on SIGTSTP does not stop this process, which would
+    /// leave the terminal as a screen.
+    pub fn watch_terminal(&self) -> Result<SignalFlag> {
+        let resized = SignalFlag::default();
+        let registered = resized.set_by(SIGWINCH).and_then(|()| wake_by(SIGWINCH, &self.watch.wake_writer));
+        let registered = registered.and_then(|()| flag::register(SIGTSTP, Arc::default()));
+        registered.context("watch", Path::new("the terminal"))?;
+        Ok(resized)
     }
 
     /// Stops deferring signals. Returns a signal that was caught since the last call of `caught`.
@@ -104,17 +102,6 @@ impl SignalFlag {
 /// Makes each arrival of a signal write a byte to a pipe.
 fn wake_by(signal: i32, pipe: &UnixStream) -> io::Result<()> {
     low_level::pipe::register(signal, pipe.try_clone()?).map(drop)
-}
-
-/// Flags for a change of the terminal's size, for Ctrl-Z and for a continuation.
-#[derive(Default)]
-pub struct TerminalSignals {
-    /// Set when the size of the terminal has changed.
-    pub resized: SignalFlag,
-    /// Set by Ctrl-Z: this process should stop until it is continued.
-    pub stops: SignalFlag,
-    /// Set when this process was continued.
-    pub goes_on: SignalFlag,
 }
 
 /// Returns a file descriptor that is readable after a signal was caught.

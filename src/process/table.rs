@@ -17,7 +17,6 @@ pub struct ProcessStat {
     pub pid: Pid,
     pub parent: i32,
     pub group: i32,
-    pub session: i32,
     /// True if the process has ended, and only waits for its parent to read the exit status.
     pub zombie: bool,
     /// Start time in clock ticks since the boot. Start time and pid identify a process for the
@@ -47,11 +46,10 @@ impl ProcessStat {
             pid: pid_of(pid)?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
-            session: fields.next()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X"),
-            // The start time is field 22 of the line. The state, the parent, the group and the
-            // session are fields 3 to 6.
-            start: fields.nth(15)?.parse().ok()?,
+            // The start time is field 22 of the line. The state, the parent and the group are fields
+            // 3 to 5.
+            start: fields.nth(16)?.parse().ok()?,
         })
     }
 }
@@ -164,14 +162,7 @@ mod tests {
         let process = ProcessStat::parse(LINE.as_bytes()).unwrap();
         assert_eq!(
             process,
-            ProcessStat {
-                pid: pid_of("42").unwrap(),
-                parent: 7,
-                group: 40,
-                session: 39,
-                zombie: false,
-                start: 132_282
-            }
+            ProcessStat { pid: pid_of("42").unwrap(), parent: 7, group: 40, zombie: false, start: 132_282 }
         );
     }
 

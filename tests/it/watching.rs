@@ -10,7 +10,6 @@ use predicates::str::contains;
 use rustix::process::Signal;
 
 use crate::harness::Sandbox;
-use crate::missing_tools::leave_out;
 use crate::setup::{add, eventually, extend_policy, say, started, started_with, step_on, words};
 
 use terminal::Terminal;
@@ -139,7 +138,7 @@ fn keys_run_commands_and_ask_before_stop_preempt_and_requeue() {
     let mut terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("1 to look at");
     let text = terminal.press_until("?", "requeue its last dead letter");
-    assert!(text.contains("Ctrl-Z"), "{text}");
+    assert!(text.contains("Ctrl-L"), "{text}");
     terminal.press_until("\x1b", "POSTURE");
     terminal.press_until("S", "stop ada? y/n");
     terminal.press_until("n", "? keys");
@@ -253,7 +252,7 @@ fn a_key_that_is_pressed_during_a_resize_is_not_lost() {
         all(&terminal);
         terminal.resize(80 + round % 2, 24);
         terminal.press("?");
-        terminal.becomes("the keys", |text| text.contains("Ctrl-Z") && text.contains("Esc back"));
+        terminal.becomes("the keys", |text| text.contains("Ctrl-L") && text.contains("Esc back"));
         terminal.press("\x1b");
     }
     all(&terminal);
@@ -273,52 +272,13 @@ fn watch_restores_the_terminal_at_every_end() {
     terminal.shows("ada");
     terminal.close();
     terminal.ends();
-    // Without a shell that could continue the program, Ctrl-Z and SIGTSTP do not stop it.
+    // Ctrl-Z and SIGTSTP do not stop the program.
     let mut terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("ada");
     terminal.press("\x1a");
     terminal.signal(Signal::TSTP);
-    terminal.press_until("?", "Ctrl-Z");
+    terminal.press_until("?", "Ctrl-L");
     terminal.quits("qq");
-}
-
-/// A process namespace without the session leader, as in a container with a terminal from outside,
-/// has no numbers for the session and the process group.
-#[test]
-fn ctrl_z_does_not_stop_watch_in_a_container_without_a_session() {
-    let sandbox = started("true").with_real_clock();
-    let apart = ["--pid", "--fork", "--mount-proc"];
-    let tried = apart.iter().chain(&["true"]).map(Into::into).collect();
-    if !sandbox.program("unshare", tried).output().status.success() {
-        return leave_out("needs root, and processes of its own (unshare)");
-    }
-    let own = sandbox.dormouse();
-    let args = [&apart[..], &[own.to_str().unwrap(), "watch"]].concat();
-    let mut terminal = Terminal::of_program(&sandbox, "unshare", &args, &[], 80, 24);
-    terminal.shows("ada");
-    terminal.press_until("\x1a?", "Ctrl-Z");
-    terminal.quits("qq");
-}
-
-#[test]
-fn a_shell_can_stop_and_continue_watch() {
-    let sandbox = started("true").with_real_clock();
-    let script = "\"$0\" watch; echo it has stopped; read line; fg; echo it has ended; read line";
-    let mut terminal = Terminal::of_program(&sandbox, "bash", &["-m", "-c", script], &[], 80, 24);
-    terminal.shows("POSTURE");
-    let text = terminal.press_until("\x1a", "it has stopped");
-    assert!(!text.contains("POSTURE"), "{text}");
-    assert!(terminal.is_put_back());
-    sandbox.run(["enqueue", "ada", "meanwhile"]);
-    terminal.press_until("\n", "has_queued_input");
-    // SIGTSTP from another process stops the program like Ctrl-Z.
-    terminal.signal_watch(Signal::TSTP);
-    terminal.becomes("the shell", |text| !text.contains("POSTURE"));
-    eventually("the terminal is put back", || terminal.is_put_back().then_some(()));
-    terminal.signal_watch(Signal::CONT);
-    terminal.signal_watch(Signal::TERM);
-    terminal.shows("it has ended");
-    terminal.quits("\n");
 }
 
 #[test]

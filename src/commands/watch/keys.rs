@@ -20,10 +20,6 @@ impl Dashboard {
         key: Key,
         height: u16,
     ) -> Result<bool> {
-        if key == Key::Suspend {
-            screen.suspend()?;
-            return Ok(false);
-        }
         if key == Key::Redraw {
             screen.renew()?;
             return Ok(false);

@@ -20,7 +20,7 @@ use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Screen};
-use crate::process::signals::{Signals, TerminalSignals};
+use crate::process::signals::{SignalFlag, Signals};
 use crate::report::dashboard::{
     AgentDetail, AgentRow, Fleet, Foot, ScreenContents, ScreenView, draw, visible_rows,
 };
@@ -63,7 +63,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     }
     let signals = Signals::catch()?;
     signals.watch_children()?;
-    let terminal = signals.watch_terminal()?;
+    let resized = signals.watch_terminal()?;
     let mut dashboard = Dashboard {
         named: args.agents.agents,
         anchor: store.anchor().clone(),
@@ -87,7 +87,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     };
     dashboard.list(session)?;
     let mut screen = Screen::open(session.out.is_colored())?;
-    dashboard.run(session, (&signals, &terminal), &mut screen)
+    dashboard.run(session, (&signals, &resized), &mut screen)
 }
 
 /// Content of the last line of the screen.
@@ -155,7 +155,7 @@ impl Dashboard {
     fn run(
         &mut self,
         session: &mut Session,
-        (signals, terminal): (&Signals, &TerminalSignals),
+        (signals, resized): (&Signals, &SignalFlag),
         screen: &mut Screen,
     ) -> Result<Status> {
         let keyboard = io::stdin();
@@ -192,14 +192,7 @@ impl Dashboard {
             if requests.end.is_some() || requests.reload {
                 return Ok(Status::Done);
             }
-            if terminal.stops.take() {
-                screen.suspend()?;
-            }
-            if terminal.goes_on.take() {
-                screen.renew()?;
-                self.is_changed = true;
-            }
-            self.is_changed |= terminal.resized.take();
+            self.is_changed |= resized.take();
             let Some(keys) = screen.keys()? else { return Ok(Status::Done) };
             for key in keys {
                 self.is_changed = true;

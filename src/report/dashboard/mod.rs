@@ -129,7 +129,7 @@ const KEYS: [(&str, &str); 16] = [
     ("R", "requeue its last dead letter"),
     ("", ""),
     ("?", "this list"),
-    ("q, Ctrl-C; Ctrl-Z", "quit; stop until the shell's `fg`"),
+    ("q, Ctrl-C; Ctrl-L", "quit; draw again"),
 ];
 
 /// Key hints in the last line of the overview, as many as fit.

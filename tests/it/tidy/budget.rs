@@ -36,11 +36,11 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "local, process, path opening",
         paths: &["workdir/", "process/", "cap_fs/"],
-        ceiling: 5_626,
+        ceiling: 5_585,
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_153, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_848, goal: 8_500 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_837, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_908, goal: 3_300 },
     Room {
         name: "rest",

@@ -174,13 +174,6 @@ impl Terminal {
         kill_process(Pid::from_child(&self.child.0), signal).unwrap();
     }
 
-    /// Sends a signal to the `watch` that the shell on the terminal has started.
-    pub fn signal_watch(&self, signal: Signal) {
-        let children = format!("/proc/{0}/task/{0}/children", self.child.0.id());
-        let child = std::fs::read_to_string(children).unwrap();
-        kill_process(Pid::from_raw(child.trim().parse().unwrap()).unwrap(), signal).unwrap();
-    }
-
     /// Returns the number of context switches of the program.
     pub fn switches(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id())).unwrap();
