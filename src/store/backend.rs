@@ -33,7 +33,7 @@ pub use super::dir::months::ENDED;
 pub use lease::{Beat, Claim, Lease, LeaseClaimant, LocalLease, Subject};
 #[cfg(all(test, feature = "postgres"))]
 pub use op::PART;
-pub use op::{Arrival, EachOp, ImportedFile, Op, Ops, each_of, parts};
+pub use op::{Arrival, EachOp, Op, Ops, each_of, parts};
 pub use view::{EachLine, Order, ReadView};
 
 /// Kind of the error of a read during which the agent's records have changed; the reader retries.

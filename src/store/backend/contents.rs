@@ -10,7 +10,6 @@ use super::{AgentRecords, Arrival, EachOp, Op, ReadView, parts};
 /// order of their writing. Dedupe keys are left out, because a store derives them from the other
 /// records.
 pub fn contents(records: &dyn AgentRecords, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
-    view.imported_files(&mut |file| each(Op::File(file)))?;
     each(Op::Identity(records.identity()?))?;
     each(Op::Policy(Settings::of(records.policy()?)))?;
     for plane in Plane::ALL {

@@ -90,9 +90,6 @@ pub enum Op {
     /// Sets the name of the local agent directory that was prepared by the machine that creates or
     /// replaces the agent.
     LocalDir(String),
-    /// Records an imported file. While the records in the file are unchanged, an export writes the
-    /// file with its original time.
-    File(ImportedFile),
     Key {
         key: String,
         admitted_at: Time,
@@ -132,15 +129,4 @@ pub fn parts(checkpoint: Checkpoint, bytes: &[u8]) -> impl Iterator<Item = Op> {
     let whole = bytes.is_empty().then_some(bytes);
     let parts = whole.into_iter().chain(bytes.chunks(PART)).zip(0..);
     parts.map(move |(some, part)| Op::Saved { checkpoint, part, bytes: some.to_vec() })
-}
-
-/// File of an import, as the import stream contained it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImportedFile {
-    /// Path relative to the agent's directory.
-    pub path: String,
-    /// Time of writing, in seconds since 1970.
-    pub written_at: u64,
-    /// SHA-256 of the content.
-    pub digest: String,
 }

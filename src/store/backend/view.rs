@@ -9,7 +9,7 @@ use crate::model::record::Plane;
 use crate::model::time::{Span, Time};
 
 use super::super::dir::inbox::Dropped;
-use super::{EachOp, ImportedFile, KeyWindow};
+use super::{EachOp, KeyWindow};
 
 /// Handles a line. Returns `false` if no more lines are wanted.
 pub type EachLine<'e> = dyn FnMut(&str) -> Result<bool> + 'e;
@@ -136,9 +136,6 @@ pub trait ReadView: Debug {
     /// Calls `each` with the lines of events, until `each` returns `false`: oldest first from a
     /// moment on, or newest first. A line may occur twice.
     fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()>;
-
-    /// Calls `each` with the files of the last import.
-    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()>;
 }
 
 /// Order of events.

@@ -357,7 +357,6 @@ impl<'a> DirTxn<'a> {
                 | Op::InboxClosed(_)
                 | Op::Saved { .. }
                 | Op::LocalDir(_)
-                | Op::File(_)
                 | Op::TriggerKey { .. }
                 | Op::Forgotten { .. } => {}
             }

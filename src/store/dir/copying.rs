@@ -1,15 +1,12 @@
 //! Parts of an agent that only a copy into another kind of store reads.
 
-use std::io::{self, BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
-use crate::model::digest;
 use crate::model::json;
 use crate::model::message::Message;
 use crate::model::preemption::Checkpoint;
@@ -20,12 +17,12 @@ use crate::model::trigger::Trigger;
 use crate::model::work::WorkItem;
 use crate::workdir;
 
-use super::super::backend::{ENDED, EachOp, ImportedFile, Op};
+use super::super::backend::{ENDED, EachOp, Op};
 use super::inbox::{self, Name};
 use super::layout::AgentDir;
 use super::months::{self, Month};
 use super::record::line_text;
-use super::travel::{FileKind, place, walk};
+use super::travel::walk;
 use super::view::View;
 use super::{layout, lines};
 
@@ -68,23 +65,6 @@ pub fn refuse_unfit(view: &View<'_>) -> Result<()> {
                 Err(unfit(&inbox.join(path), hint))
             }
         }
-    })
-}
-
-/// Calls `each` with the files of the agent's records, with their digests and times.
-pub fn files(dir: &AgentDir, below: &Path, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-    walk(dir.cap(), below, &mut |path, entry| {
-        let is_record = matches!(place(path), FileKind::Records { .. });
-        if entry.is_dir || !is_record {
-            return Ok(is_record);
-        }
-        let cap = dir.join(path);
-        let (Some((mut file, _)), Some(name)) = (cap.open_file()?, path.to_str()) else { return Ok(false) };
-        let written_at = u64::try_from(file.metadata().context("look at", &cap)?.mtime()).unwrap_or(0);
-        let mut hash = Sha256::new();
-        io::copy(&mut file, &mut hash).context("read", &cap)?;
-        each(ImportedFile { path: name.to_owned(), written_at, digest: digest::of(hash) })?;
-        Ok(false)
     })
 }
 

@@ -8,11 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use sha2::{Digest, Sha256};
-
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
-use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::store::stream::{MAX_FILE, Meta, StreamWriter, parts};
 
@@ -20,7 +17,7 @@ use super::change::DirTxn;
 use super::import::{DirImport, FileSource};
 use super::layout;
 use super::moved::TakenInbox;
-use super::travel::{FileKind, place, walk};
+use super::travel::{FileKind, keeps_time, place, walk};
 
 /// Files up to this many bytes are copied under the lock; for larger files, an open descriptor and
 /// the length are kept.
@@ -45,6 +42,7 @@ struct Taking {
     path: PathBuf,
     length: u64,
     is_executable: bool,
+    /// Time of the last write, in seconds since 1970; 0 if the stream does not contain it.
     written_at: u64,
     content: TakenContent,
 }
@@ -101,27 +99,22 @@ impl DirTxn<'_> {
 }
 
 impl DirExport {
-    /// Adds files. `put` receives a function that takes the next part of a file: its path, the
-    /// bytes, and the time of writing, in seconds since 1970. `known`: returns a more exact time of
-    /// writing for a path and a digest of the bytes, if it has one.
+    /// Adds files. `put` receives a function that takes the next part of a file: its path and the
+    /// bytes.
     pub(in crate::store) fn add(
         &mut self,
-        put: impl FnOnce(&mut dyn FnMut(&str, &[u8], u64) -> Result<()>) -> Result<()>,
-        known: impl Fn(&Path, &str) -> Option<u64>,
+        put: impl FnOnce(&mut dyn FnMut(&str, &[u8]) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
-        let mut files: BTreeMap<PathBuf, (Taking, Sha256)> = BTreeMap::new();
-        put(&mut |path, part, written_at| {
+        let mut files: BTreeMap<PathBuf, Taking> = BTreeMap::new();
+        put(&mut |path, part| {
             let path = PathBuf::from(path);
             let at = self.copy(part, &self.dir.join(&path))?;
-            let (file, hash) = files.entry(path).or_insert_with_key(|path| {
+            let file = files.entry(path).or_insert_with_key(|path| {
                 let content = TakenContent::Copy(Vec::new());
-                let path = path.clone();
-                (Taking { path, length: 0, is_executable: false, written_at: 0, content }, Sha256::new())
+                Taking { path: path.clone(), length: 0, is_executable: false, written_at: 0, content }
             });
-            hash.update(part);
             let length = part.len() as u64;
             file.length += length;
-            file.written_at = file.written_at.max(written_at);
             if let TakenContent::Copy(parts) = &mut file.content {
                 match parts.last_mut() {
                     Some((begin, long)) if *begin + *long == at => *long += length,
@@ -130,10 +123,7 @@ impl DirExport {
             }
             Ok(())
         })?;
-        for (mut file, hash) in files.into_values() {
-            file.written_at = known(&file.path, &digest::of(hash)).unwrap_or(file.written_at);
-            self.files.push(file);
-        }
+        self.files.extend(files.into_values());
         Ok(())
     }
 
@@ -188,7 +178,7 @@ impl DirExport {
         } else {
             TakenContent::Open(file)
         };
-        let written_at = u64::try_from(found.mtime()).unwrap_or(0);
+        let written_at = if keeps_time(path) { u64::try_from(found.mtime()).unwrap_or(0) } else { 0 };
         let is_executable = found.mode() & 0o100 != 0;
         let path = path.to_owned();
         self.files.push(Taking { path, length, is_executable, written_at, content });

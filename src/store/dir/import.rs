@@ -220,10 +220,13 @@ impl Drop for DirImport<'_> {
     }
 }
 
-/// Gives a file the mode and the time in its stream header.
+/// Gives a file the mode and the time in its stream header, if that has a time.
 fn finish(file: &File, cap: &CapPath, meta: &Meta) -> Result<()> {
     if meta.is_executable {
         rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", cap)?;
+    }
+    if meta.written_at == 0 {
+        return Ok(());
     }
     let at = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(meta.written_at));
     let at = at.ok_or_else(|| Error::damaged(cap.path(), "its time is too late"))?;

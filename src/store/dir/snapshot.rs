@@ -4,7 +4,6 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::rc::Rc;
 
 use crate::cap_fs::{Content, Version};
@@ -19,8 +18,7 @@ use crate::model::time::Time;
 use crate::model::trigger::Uses;
 
 use super::super::backend::{
-    AgentRecords, Arrival, EachLine, EachOp, ImportedFile, KeyWindow, Order, ReadView, StoreVersion,
-    UseOutcome,
+    AgentRecords, Arrival, EachLine, EachOp, KeyWindow, Order, ReadView, StoreVersion, UseOutcome,
 };
 use super::agent::{DirAgent, missing};
 use super::inbox::{self, Dropped, Scan};
@@ -410,9 +408,5 @@ impl ReadView for DirReadView<'_> {
             Order::Since(since) => evidence::events(&self.view, since, each),
             Order::NewestFirst => evidence::newest_events(&self.view, each),
         }
-    }
-
-    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-        copying::files(self.view.agent, Path::new(""), each)
     }
 }

@@ -76,6 +76,20 @@ impl FileKind {
     }
 }
 
+/// True if a stream contains the time of the last write of a file. Records name their own times, and
+/// a stream of them must not depend on the store that has them.
+pub fn keeps_time(path: &Path) -> bool {
+    match place(path) {
+        FileKind::Records { .. } => {
+            let name = path.file_name().and_then(OsStr::to_str);
+            path.starts_with(layout::INBOX) && !name.is_some_and(layout::is_arrival)
+        }
+        // A checkpoint is the only file of a run that a transaction may delete.
+        FileKind::Evidence => !path.to_str().is_some_and(layout::may_delete),
+        FileKind::Local | FileKind::Unknown => false,
+    }
+}
+
 /// Calls `each` with the entries below a directory, with the path of each relative to `dir`. `each`
 /// returns true to continue with the entries inside a directory.
 pub fn walk(dir: &CapPath, below: &Path, each: &mut dyn FnMut(&Path, &Entry) -> Result<bool>) -> Result<()> {
@@ -129,6 +143,20 @@ mod tests {
             "quarantine/x",
         ] {
             assert_eq!(place(Path::new(evidence)), FileKind::Evidence, "{evidence}");
+        }
+        for timed in ["runs/run_1/stdout.log", "hooks/on-startup", "inbox/rejected/x", "inbox/dropped.txt"] {
+            assert!(keeps_time(Path::new(timed)), "{timed}");
+        }
+        let id = "0190000000007000800000000000000a";
+        for untimed in [
+            "state.json".to_owned(),
+            "ledger/2026-01.jsonl".to_owned(),
+            format!("inbox/2-msg_{id}.json"),
+            format!("inbox/w-msg_{id}.json"),
+            format!("runs/run_{id}/checkpoint-1"),
+            "lock".to_owned(),
+        ] {
+            assert!(!keeps_time(Path::new(&untimed)), "{untimed}");
         }
         for unknown in ["README", "agent.toml/x", "state.json/x", "", "agents/x"] {
             assert_eq!(place(Path::new(unknown)), FileKind::Unknown, "{unknown}");

@@ -9,9 +9,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
 
-use super::super::backend::{
-    Arrival, ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Ops, Order, ReadView,
-};
+use super::super::backend::{Arrival, ENDED, EachLine, EachOp, KeyWindow, Op, Ops, Order, ReadView};
 use super::super::settings::Settings;
 
 /// All records of one agent, as texts.
@@ -35,7 +33,6 @@ pub struct Texts {
     pub is_shut: bool,
     /// Checkpoints of runs, with their numbers.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
-    files: Vec<ImportedFile>,
     /// Digest and key of each trigger. No view returns the keys.
     pub trigger_keys: BTreeMap<TriggerId, (String, Vec<u8>)>,
 }
@@ -130,7 +127,6 @@ impl Texts {
             }
             Op::LocalDir(name) => self.local_dir = Some(name),
             Op::Unsaved(checkpoint) => drop(self.saved.remove(&checkpoint.run_id)),
-            Op::File(file) => self.files.push(file),
             Op::InboxClosed(is_shut) => self.is_shut = is_shut,
         }
     }
@@ -219,9 +215,5 @@ impl ReadView for Texts {
             }
         }
         Ok(())
-    }
-
-    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-        self.files.iter().cloned().try_for_each(each)
     }
 }

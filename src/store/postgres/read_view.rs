@@ -20,7 +20,7 @@ use crate::model::record::{Plane, Record};
 use crate::model::run::Brief;
 use crate::model::time::Time;
 
-use super::super::backend::{ENDED, EachLine, EachOp, ImportedFile, KeyWindow, Op, Order, ReadView};
+use super::super::backend::{ENDED, EachLine, EachOp, KeyWindow, Op, Order, ReadView};
 use super::super::dir::months;
 use super::super::dir::record::{decode, encode};
 use super::context::AgentContext;
@@ -405,14 +405,6 @@ impl ReadView for PgReadView {
         };
         let condition = ("($4::bigint IS NULL OR t.at >= $4)", vec![since.into()]);
         self.lines("event", condition, (order == Order::NewestFirst, None), each)
-    }
-
-    fn imported_files(&self, each: &mut dyn FnMut(ImportedFile) -> Result<()>) -> Result<()> {
-        let sql = "SELECT f.path, f.written_at, f.digest FROM @.file f WHERE f.agent_id = $1 AND f.path > $2 ORDER BY f.path";
-        let read = |row: &Row| {
-            Some(ImportedFile { path: row.text(0)?, written_at: row.number(1)?, digest: row.text(2)? })
-        };
-        self.copy((sql, &[""]), Vec::new(), read, each)
     }
 }
 

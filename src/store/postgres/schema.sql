@@ -61,13 +61,6 @@ CREATE TABLE @.plan (                 -- plans of open work items, as bytes beca
   body bytea NOT NULL,
   PRIMARY KEY (agent_id, id));
 
-CREATE TABLE @.file (                 -- files that an import has brought, so that an export has the same ones
-  agent_id bigint NOT NULL,
-  path text COLLATE "C" NOT NULL,     -- relative to the directory of the agent
-  written_at bigint NOT NULL,         -- in seconds, as in the headers of a stream
-  digest text NOT NULL,               -- SHA-256 of the bytes
-  PRIMARY KEY (agent_id, path));
-
 CREATE TABLE @.dedupe (
   agent_id bigint NOT NULL,
   key_sha bytea NOT NULL,             -- SHA-256, because a key may be too long for an index
@@ -352,8 +345,6 @@ BEGIN
       UPDATE @.agent n SET identity = op[2]::json WHERE n.id = agent;
     WHEN 'room' THEN                  -- name
       UPDATE @.agent n SET room = op[2] WHERE n.id = agent;
-    WHEN 'file' THEN                  -- path, time, SHA-256
-      INSERT INTO @.file (agent_id, path, written_at, digest) VALUES (agent, op[2], op[3]::bigint, op[4]);
     WHEN 'shut' THEN                  -- true or false; fences of agents made later are higher
       IF op[2]::boolean THEN
         PERFORM pg_advisory_xact_lock(hashtextextended('@', agent));

@@ -9,7 +9,7 @@ use crate::model::digest;
 use crate::model::id::AgentName;
 use crate::workdir;
 
-use super::super::backend::{Arrival, Claim, ImportedFile, Op};
+use super::super::backend::{Arrival, Claim, Op};
 use super::super::settings::{Settings, Takes};
 use super::sql;
 use super::tables::{Rows, TABLES};
@@ -180,9 +180,6 @@ pub fn op_row(op: &Op) -> OpRow {
         }
         Op::Unsaved(checkpoint) => row("unsaved", [some(checkpoint.run_id)]),
         Op::LocalDir(name) => row("room", [some(name)]),
-        Op::File(ImportedFile { path, written_at, digest }) => {
-            row("file", [some(path), some(written_at), some(digest)])
-        }
         Op::InboxClosed(is_shut) => row("shut", [some(is_shut)]),
         Op::Arrived(arrival) => {
             let (priority, id, text) = arrived(arrival);

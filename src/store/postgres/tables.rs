@@ -30,7 +30,7 @@ const fn of(name: &'static str, rows: Rows) -> Table {
 }
 
 /// All tables except partitions. The table `meta` has the format of the store as a constant row.
-pub const TABLES: [Table; 18] = [
+pub const TABLES: [Table; 17] = [
     of(META, Rows::Store),
     of("agent", Rows::Store),
     of("state", Rows::Place),
@@ -38,7 +38,6 @@ pub const TABLES: [Table; 18] = [
     of("inbox", Rows::Agent),
     of("record", Rows::Agent),
     of("plan", Rows::Agent),
-    of("file", Rows::Agent),
     of("dedupe", Rows::Agent),
     of("lease", Rows::Agent),
     of("fence_floor", Rows::Store),

@@ -23,7 +23,7 @@ const SCHEMA: &str = "fuzzed";
 
 /// Tables with the data of agents.
 const TABLES: &str =
-    "meta agent state due inbox record plan file dedupe lease archive event trigger_key trigger_use";
+    "meta agent state due inbox record plan dedupe lease archive event trigger_key trigger_use";
 
 /// Columns with texts: table, column, column of the agent's number, and file name extension of such
 /// a text.
@@ -106,7 +106,6 @@ const HARMS: &[&str] = &[
     "UPDATE @.trigger_key SET sha = E'x\\n\\x1b[31m', key = '\\xff' WHERE agent_id = $",
     "INSERT INTO @.trigger_key VALUES (99999, '../x', '', '\\x00'), ($, E'\\x1b[31m', '', '')",
     "INSERT INTO @.trigger_use VALUES ($, 'x', 9223372036854775807, -1)",
-    "INSERT INTO @.file VALUES ($, '../../etc/passwd', 0, 'x', -1), ($, '/', -1, '', 9223372036854775807)",
     "UPDATE @.agent SET name = '../ada' WHERE id = $",
     "UPDATE @.agent SET name = '' WHERE id = $",
     "UPDATE @.agent SET name = E'ada\\n\\x1b[31m' WHERE id = $",
