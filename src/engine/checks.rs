@@ -40,7 +40,6 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
 /// Checks every record of one agent. Must be called under the agent's lock.
 pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
     let mut checkup = agent.local().checkup();
-    checkup.scratch();
     if let Some(state) = essentials(&mut checkup) {
         let open = checkup.open();
         references(&mut checkup, &state, &open);

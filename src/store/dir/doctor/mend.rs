@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::model::event::Event;
 use crate::model::json;
 
-use super::super::{DirAgent, DirStore, DirTxn, files, keys, layout, lines};
+use super::super::{DirAgent, DirStore, DirTxn, files, layout, lines};
 use super::{Finding, Remedy};
 
 impl DirTxn<'_> {
@@ -19,11 +19,6 @@ impl DirTxn<'_> {
             Remedy::KeepInbox => agent.keep_inbox()?,
             Remedy::FinishExchange => self.finish_exchange()?,
             Remedy::Sweep => drop(self.sweep()?),
-            // A part of the dedupe keys would pass for all keys, so the whole cache is removed.
-            Remedy::Renew if finding.place.starts_with(&*agent.dir.join(layout::DEDUPE)) => {
-                keys::forget(&agent.dir)?;
-            }
-            Remedy::Renew => agent.dir.join(finding.place.below(agent.dir.cap())).remove_tree()?,
             Remedy::Protect | Remedy::Permit(_) => return agent.store.mend(finding),
             Remedy::Quarantine => {
                 if finding.place != agent.dir.join(layout::JOURNAL) {
@@ -58,7 +53,6 @@ impl DirStore {
             | Remedy::QuarantineLines(_)
             | Remedy::Untangle
             | Remedy::Recount(..)
-            | Remedy::Renew
             | Remedy::KeepInbox
             | Remedy::FinishExchange => return Ok(false),
         }

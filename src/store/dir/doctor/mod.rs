@@ -7,7 +7,6 @@ mod mend;
 mod place;
 mod records;
 mod rights;
-mod scratch;
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -45,8 +44,6 @@ pub enum Remedy {
     /// Remove stale files of killed commands. The caller removes directories of hooks, because it
     /// may have to end processes first.
     Sweep,
-    /// Remove a damaged cache. The next command rebuilds it.
-    Renew,
     /// Write the `.gitkeep` of the inbox.
     KeepInbox,
     /// Finish an interrupted replacement of the inbox by an empty directory.
@@ -83,7 +80,6 @@ impl Remedy {
             Remedy::ByHand { is_warning, .. } => *is_warning,
             Remedy::Untangle
             | Remedy::Sweep
-            | Remedy::Renew
             | Remedy::KeepInbox
             | Remedy::FinishExchange
             | Remedy::AddLines(..)
@@ -102,7 +98,6 @@ impl Remedy {
             Remedy::Permit(_) => "give it these rights",
             Remedy::Recount(..) => "set the counter right",
             Remedy::Sweep => "remove it",
-            Remedy::Renew => "remove it: dormouse creates it again if it is needed",
             Remedy::KeepInbox => "put it there",
             Remedy::FinishExchange => "put it into its place",
             Remedy::AddLines(..) => "add what is missing",
