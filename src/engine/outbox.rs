@@ -99,13 +99,9 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
         return other.add_message(&first);
     }
     let mut batch = other.batch(session.clock.stamp()?.mint())?;
-    let mut staged = Vec::with_capacity(messages.len());
-    for message in std::iter::once(first).chain(unknown) {
-        batch.stage(&message)?;
-        staged.push(message.key());
-    }
+    std::iter::once(first).chain(unknown).try_for_each(|message| batch.stage(&message))?;
     batch.sync()?;
-    batch.admit(staged.into_iter(), now)
+    batch.admit(now)
 }
 
 /// Returns the agent whose turn sent the message.

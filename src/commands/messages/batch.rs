@@ -1,5 +1,6 @@
 //! `enqueue --batch`: one message per line of stdin.
 
+use std::collections::HashMap;
 use std::io::{BufRead, Read};
 use std::path::Path;
 
@@ -10,8 +11,9 @@ use crate::engine::lookup::check_named;
 use crate::engine::session::Session;
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::Bound;
+use crate::model::id::MessageId;
 use crate::model::json;
-use crate::model::message::{InboxKey, Message};
+use crate::model::message::Message;
 use crate::model::policy::Policy;
 use crate::model::stamp::Stamp;
 use crate::model::submission::Submission;
@@ -33,8 +35,8 @@ pub fn admit(session: &Session, agent: &Agent<'_>, args: &cli::MessageArgs) -> R
     let sender = Sender::of(session, agent, args)?;
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
-    // Memory holds only each message's key, with a flag for a dedupe key that must be looked up.
-    let mut staged: Vec<(InboxKey, bool)> = Vec::new();
+    // Memory holds the id of each message, and the messages whose dedupe key must be looked up.
+    let (mut ids, mut keyed): (Vec<MessageId>, Vec<Message>) = (Vec::new(), Vec::new());
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();
     let mut progress = session.out.progress(Unit::Messages, None);
@@ -48,35 +50,28 @@ pub fn admit(session: &Session, agent: &Agent<'_>, args: &cli::MessageArgs) -> R
         let submission = read_submission(&line, number, args)?;
         let message =
             batch_message(agent, &sender, submission, &mut stamp).map_err(|error| in_line(number, error))?;
-        let once = message.dedupe_key.is_some() && sender.user.is_none();
-        staged.push((message.key(), once));
-        batch.stage(&message)?;
+        ids.push(message.id);
+        if message.dedupe_key.is_some() && sender.user.is_none() {
+            keyed.push(message);
+        } else {
+            batch.stage(&message)?;
+        }
         progress.advance(1);
     }
     drop(progress);
     batch.sync()?;
-    let once: Vec<InboxKey> = staged.iter().filter(|(_, once)| *once).map(|(key, _)| *key).collect();
-    let mut answers = Vec::with_capacity(once.len());
-    let mut progress = session.out.progress(Unit::Messages, Some(once.len() as u64));
-    for some in once.chunks(TOGETHER) {
-        let messages = some.iter().map(|key| batch.read(*key)).collect::<Result<Vec<_>>>()?;
-        answers.extend(admit_each_once(
-            Context::new(session, agent),
-            &sender.policy,
-            messages,
-            OnRepeat::Answer,
-            None,
-        )?);
+    let mut answers = HashMap::new();
+    let mut progress = session.out.progress(Unit::Messages, Some(keyed.len() as u64));
+    for some in keyed.chunks(TOGETHER) {
+        let context = Context::new(session, agent);
+        let admitted = admit_each_once(context, &sender.policy, some.to_vec(), OnRepeat::Answer, None)?;
+        answers.extend(some.iter().map(|message| message.id).zip(admitted));
         progress.advance(some.len() as u64);
     }
     drop(progress);
-    batch.admit(staged.iter().filter(|(_, once)| !once).map(|(key, _)| *key), session.clock.now())?;
-    let mut answers = answers.into_iter();
-    let mut admitted = |(key, once): (InboxKey, bool)| {
-        let answer = if once { answers.next() } else { None };
-        answer.unwrap_or(AdmittedArrival::queued(key.id))
-    };
-    Ok(staged.into_iter().map(&mut admitted).collect())
+    batch.admit(session.clock.now())?;
+    let mut admitted = |id| answers.remove(&id).unwrap_or(AdmittedArrival::queued(id));
+    Ok(ids.into_iter().map(&mut admitted).collect())
 }
 
 /// Reads the next line, bounded by the maximum size of a message. Returns false at the end.

@@ -299,7 +299,7 @@ fn batch_and_copies(play: &mut Play<'_>) -> Result<()> {
     let all: Vec<Message> = others.into_iter().chain([copy]).collect();
     all.iter().try_for_each(|message| batch.stage(message))?;
     batch.sync()?;
-    batch.admit(all.iter().map(Message::key), play.now)?;
+    batch.admit(play.now)?;
     play.steps()?;
     // The file of a message that has ended arrives again, and must not run again.
     play.agent.add_message(&all[0])?;

@@ -91,7 +91,7 @@ impl Play<'_> {
                 let mut batch = self.agent.batch(self.session.clock.stamp()?.mint())?;
                 all.iter().try_for_each(|message| batch.stage(message))?;
                 batch.sync()?;
-                said(batch.admit(all.iter().map(Message::key), self.now))
+                said(batch.admit(self.now))
             }
             Act::Wake => {
                 self.passes(Span::from_secs(1));

@@ -11,10 +11,10 @@ use crate::model::time::Time;
 
 use super::agent::DirAgent;
 use super::backlog;
-use super::files::{self, Disk, Unsynced};
+use super::files::{self, Disk};
 use super::inbox::SEGMENT;
 use super::layout;
-use super::record::{decode, encode};
+use super::record::encode;
 use super::stale_files::{abandoned, make_dir_unlocked};
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
@@ -27,8 +27,8 @@ pub struct DirBatch<'a> {
     bucket: CapPath,
     /// Lock held so that no command deletes the unfinished batch as a stale directory.
     _lock: File,
-    unsynced: Unsynced,
-    count: usize,
+    /// Keys of the staged messages.
+    keys: Vec<InboxKey>,
 }
 
 impl DirAgent<'_> {
@@ -40,9 +40,9 @@ impl DirAgent<'_> {
         }
         let (disk, dir) = (self.store.disk, self.staging(&format!("{PREFIX}{}", name.simple())));
         let lock = make_dir_unlocked(&dir, disk.access)?;
-        let (bucket, unsynced) = (dir.join("bucket"), disk.unsynced());
+        let bucket = dir.join("bucket");
         // From here on, dropping the batch removes its directory.
-        let batch = DirBatch { agent: self, disk, dir, bucket, _lock: lock, unsynced, count: 0 };
+        let batch = DirBatch { agent: self, disk, dir, bucket, _lock: lock, keys: Vec::new() };
         batch.bucket.make_dir_for(disk.access)?;
         Ok(batch)
     }
@@ -51,36 +51,31 @@ impl DirAgent<'_> {
 impl DirBatch<'_> {
     /// Writes a message into the batch. It is durable after `sync`, and in the inbox after `admit`.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
-        let path = self.staged(message.key());
-        let file = self.disk.stage_unsynced(&path, &encode(message))?;
-        self.count += 1;
-        if self.count <= ONE_BY_ONE { self.unsynced.add(file, &path) } else { Ok(()) }
+        let (path, bytes) = (self.staged(message.key()), encode(message));
+        self.keys.push(message.key());
+        if self.keys.len() <= ONE_BY_ONE {
+            self.disk.stage(&path, &bytes)
+        } else {
+            self.disk.stage_unsynced(&path, &bytes).map(drop)
+        }
     }
 
     /// Makes all staged messages durable. Must be called before the first message is admitted.
     pub fn sync(&mut self) -> Result<()> {
-        self.unsynced.sync()?;
-        if self.count > ONE_BY_ONE { self.disk.sync_file_system(&self.dir) } else { Ok(()) }
+        if self.keys.len() > ONE_BY_ONE { self.disk.sync_file_system(&self.dir) } else { Ok(()) }
     }
 
-    /// Reads back a staged message.
-    pub fn read(&self, key: InboxKey) -> Result<Message> {
-        let path = self.staged(key);
-        let bytes = files::read(&path)?.unwrap_or_default();
-        decode(&path, &bytes)
-    }
-
-    /// Moves the staged messages with these keys, in any order, durably into the inbox. A large
-    /// batch that is admitted as a whole becomes a directory of the inbox by one rename.
+    /// Moves the staged messages durably into the inbox. A large batch becomes a directory of the
+    /// inbox by one rename.
     ///
     /// # Errors
     ///
     /// `moved` if the agent was moved away meanwhile: the inbox keeps only the messages that the
     /// export of the agent has. `no_agent` if the agent was removed: no message is kept.
-    pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
+    pub fn admit(self, now: Time) -> Result<()> {
         let here = self.agent.here()?;
-        self.agent.unless_gone(self.place(keys.clone()))?;
-        let names: Vec<String> = keys.map(|key| format!("{key}.json")).collect();
+        self.agent.unless_gone(self.place())?;
+        let names: Vec<String> = self.keys.iter().map(|key| format!("{key}.json")).collect();
         self.agent.unless_left(here, &names, now)
     }
 
@@ -88,19 +83,19 @@ impl DirBatch<'_> {
         self.bucket.join(format!("{key}.json"))
     }
 
-    fn place(&self, keys: impl Iterator<Item = InboxKey> + Clone) -> Result<()> {
+    fn place(&self) -> Result<()> {
         // Steps reject a directory of the inbox that another user than the owner has made.
         if self.disk.access == Access::Owner
-            && self.count > SEGMENT
-            && keys.clone().count() == self.count
-            && let Some(first) = keys.clone().min()
+            && self.keys.len() > SEGMENT
+            && let Some(first) = self.keys.iter().min()
         {
             backlog::mark_clean(&self.bucket)?;
             self.disk.sync_dir(&self.bucket)?;
-            files::rename(&self.bucket, &self.agent.dir.join(layout::bucket(first)))?;
+            files::rename(&self.bucket, &self.agent.dir.join(layout::bucket(*first)))?;
             return self.disk.sync_dir(&self.agent.dir.join(layout::INBOX));
         }
-        let names = keys.map(|key| (self.staged(key), self.agent.dir.join(layout::message(key))));
+        let names = self.keys.iter();
+        let names = names.map(|key| (self.staged(*key), self.agent.dir.join(layout::message(*key))));
         self.disk.place_all(names)
     }
 }
@@ -116,7 +111,7 @@ const PREFIX: &str = "batch-";
 
 /// Maximum number of files that are synced one by one. For more, the whole file system is synced
 /// once, which is faster.
-const ONE_BY_ONE: usize = 256;
+const ONE_BY_ONE: usize = 16;
 
 /// Removes the directories of unfinished message batches whose processes have ended.
 fn sweep(tmp: &CapPath) -> Result<()> {

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use rustix::fs::{Advice, Stat};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use crate::cap_fs::{Access, CapPath, Content};
@@ -64,11 +64,6 @@ impl Disk {
     /// Makes a file's content durable.
     pub fn sync_file(self, file: &File, path: &Path) -> Result<()> {
         if self.syncs() { file.sync_all().context("sync", path) } else { Ok(()) }
-    }
-
-    /// Returns an empty set of files or directories that are to be made durable together.
-    pub fn unsynced(self) -> Unsynced {
-        Unsynced { disk: self, files: Vec::new() }
     }
 
     /// Makes the content and length of a file durable, without its other metadata.
@@ -161,45 +156,6 @@ impl Disk {
 /// the inbox, and the number of tries in that time.
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
-
-/// Number of files that are open and synced together: enough to share the cost, few enough for the
-/// strictest limits of open files in use.
-const TOGETHER: usize = 32;
-
-/// Open files that are written but not durable yet. At most 32 are open at a time, however many are
-/// added.
-#[derive(Debug)]
-pub struct Unsynced {
-    disk: Disk,
-    files: Vec<(File, PathBuf)>,
-}
-
-impl Unsynced {
-    /// Adds a file. This may sync files that were added before.
-    pub fn add(&mut self, file: File, cap: &CapPath) -> Result<()> {
-        if !self.disk.syncs() {
-            return Ok(());
-        }
-        self.files.push((file, cap.path().to_owned()));
-        if self.files.len() < TOGETHER { Ok(()) } else { self.sync() }
-    }
-
-    /// Makes all files durable. The kernel is asked to begin writing all of them before the first
-    /// is waited for: the file system then flushes its own journal once or twice for all files
-    /// instead of once for each.
-    pub fn sync(&mut self) -> Result<()> {
-        let files = std::mem::take(&mut self.files);
-        if files.len() > 1 {
-            for (file, _) in &files {
-                // The hint makes the kernel start writing. For directories it does nothing.
-                let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
-            }
-        }
-        // Each file is tried, even if the sync of another file fails.
-        let synced = files.iter().map(|(file, path)| self.disk.sync_file(file, path));
-        synced.fold(Ok(()), Result::and)
-    }
-}
 
 /// Renames a file, creating the directory of the target if a clone lacks it.
 pub fn rename(from: &CapPath, to: &CapPath) -> Result<()> {

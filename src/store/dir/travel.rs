@@ -76,8 +76,8 @@ impl FileKind {
     }
 }
 
-/// True if a stream contains the time of the last write of a file. Records name their own times, and
-/// a stream of them must not depend on the store that has them.
+/// True if a stream contains the time of the last write of a file. Records name their own times,
+/// and a stream of records must not depend on the store that has them.
 pub fn keeps_time(path: &Path) -> bool {
     match place(path) {
         FileKind::Records { .. } => {

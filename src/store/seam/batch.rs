@@ -1,13 +1,12 @@
 //! Batches of messages for an inbox.
 
-use std::collections::BTreeMap;
-
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
-use crate::model::message::{InboxKey, Message};
+use crate::error::Result;
+use crate::model::message::Message;
 use crate::model::time::Time;
 
+use super::super::backend::Arrival;
 use super::super::dir;
 use super::agent::Agent;
 use super::ops;
@@ -16,7 +15,7 @@ use super::ops;
 #[derive(Debug)]
 pub enum Batch<'a> {
     Dir(dir::DirBatch<'a>),
-    Remote(&'a Agent<'a>, BTreeMap<InboxKey, Message>),
+    Remote(&'a Agent<'a>, Vec<Arrival>),
 }
 
 impl Agent<'_> {
@@ -24,17 +23,17 @@ impl Agent<'_> {
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
         Ok(match self.remote() {
             None => Batch::Dir(self.local().batch(name)?),
-            Some(_) => Batch::Remote(self, BTreeMap::new()),
+            Some(_) => Batch::Remote(self, Vec::new()),
         })
     }
 }
 
 impl Batch<'_> {
-    /// Adds a message, which `read` returns and `admit` puts into the inbox.
+    /// Adds a message, which `admit` puts into the inbox.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         match self {
             Batch::Dir(dir) => dir.stage(message)?,
-            Batch::Remote(.., staged) => drop(staged.insert(message.key(), message.clone())),
+            Batch::Remote(.., staged) => staged.push(ops::arrival(message)),
         }
         Ok(())
     }
@@ -48,23 +47,11 @@ impl Batch<'_> {
         }
     }
 
-    /// Reads back a staged message.
-    pub fn read(&self, key: InboxKey) -> Result<Message> {
+    /// Puts the staged messages durably into the inbox.
+    pub fn admit(self, now: Time) -> Result<()> {
         match self {
-            Batch::Dir(dir) => dir.read(key),
-            Batch::Remote(.., staged) => {
-                let missing = || Error::NoRecord { what: "message", id: key.id.to_string() };
-                staged.get(&key).cloned().ok_or_else(missing)
-            }
-        }
-    }
-
-    /// Puts the staged messages with these keys durably into the inbox. The keys have any order.
-    pub fn admit(self, keys: impl Iterator<Item = InboxKey> + Clone, now: Time) -> Result<()> {
-        match self {
-            Batch::Dir(dir) => dir.admit(keys, now),
-            Batch::Remote(agent, staged) => agent
-                .admit_all(&keys.filter_map(|key| staged.get(&key)).map(ops::arrival).collect::<Vec<_>>()),
+            Batch::Dir(dir) => dir.admit(now),
+            Batch::Remote(agent, staged) => agent.admit_all(&staged),
         }
     }
 }

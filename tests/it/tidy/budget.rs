@@ -28,10 +28,10 @@ const ROOMS: [Room; 9] = [
             "store/settings.rs",
             "store/stream.rs",
         ],
-        ceiling: 4_914,
+        ceiling: 4_901,
         goal: 3_400,
     },
-    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 11_218, goal: 6_200 },
+    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 11_169, goal: 6_200 },
     Room { name: "store/postgres", paths: &["store/postgres/"], ceiling: 5_094, goal: 3_900 },
     Room {
         name: "local, process, path opening",
@@ -39,8 +39,8 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_585,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_152, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_837, goal: 8_500 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_148, goal: 4_900 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_832, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_908, goal: 3_300 },
     Room {
         name: "rest",
