@@ -97,8 +97,9 @@ pub struct CloneArgs {
 /// Change the settings of an agent in an editor
 ///
 /// Opens a copy of its agent.toml with $VISUAL, else $EDITOR, else vi. When the editor ends, a
-/// valid copy replaces agent.toml; an invalid one can be edited again. If agent.toml has changed
-/// meanwhile, it is not overwritten and the copy is kept. The next step uses the new settings.
+/// valid copy replaces agent.toml; an invalid one is kept, and the error names it. If agent.toml has
+/// changed meanwhile, it is not overwritten and the copy is kept. The next step uses the new
+/// settings.
 #[derive(Debug, Args)]
 pub struct EditArgs {
     /// Which agent
@@ -167,17 +168,17 @@ pub struct StopArgs {
 ///
 /// Refused while it has an open turn or task, or its parent waits for it: `stop` ends those.
 /// Refused without --force while messages, work items, waits or timers are open, or something needs
-/// attention. At a terminal it asks first. An interrupted deletion is marked in the agent, whose
-/// records no longer change; the same command continues it.
+/// attention. An interrupted deletion is marked in the agent, whose records no longer change; the
+/// same command continues it.
 #[derive(Debug, Args)]
 pub struct RmArgs {
     /// Which agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<AgentName>,
-    /// Delete unfinished work, too, and don't ask
+    /// Delete unfinished work, too
     #[arg(short, long)]
     pub force: bool,
-    /// Write all streams to this one new file [default: one AGENT.tar for each agent]
+    /// Write the stream of the only agent to this new file [default: AGENT.tar for each agent]
     #[arg(short, long, value_name = "FILE", conflicts_with = "no_export")]
     pub output: Option<PathBuf>,
     /// Export nothing: the agent can't be restored

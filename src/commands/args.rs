@@ -184,22 +184,6 @@ pub fn answer_verbatim(session: &mut Session, object: &Value, text: &str) -> Res
     Ok(Status::Done)
 }
 
-/// Asks the person at the terminal a question. Returns the answer; `None` without a terminal.
-pub fn ask_user(session: &Session, question: &str) -> Result<Option<String>> {
-    if !can_ask(session) {
-        return Ok(None);
-    }
-    session.out.alarm(question);
-    let mut answer = String::new();
-    std::io::stdin().read_line(&mut answer).context("read", Path::new("stdin"))?;
-    Ok(Some(answer))
-}
-
-/// True if the user can read and answer questions.
-pub fn can_ask(session: &Session) -> bool {
-    !session.out.is_json() && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
-}
-
 /// Poll interval for up to 999 agents that inotify can't watch.
 pub const POLL_INTERVAL: Span = Span::from_secs(5);
 

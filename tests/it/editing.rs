@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 
 use serde_json::json;
 
-use crate::harness::{Ran, Sandbox, dormouse, write_program};
+use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{assert_includes, mode, say, started};
 
 const SETTINGS: &str = ".dormouse/agents/ada/agent.toml";
@@ -151,21 +151,4 @@ fn an_editor_that_fails_or_leaves_an_empty_file_changes_nothing() {
     assert!(ran.code() == 1 && ran.stderr.contains("an empty file: nothing was changed"), "{ran}");
     assert_eq!(read(&sandbox, SETTINGS), before);
     sandbox.cmd(["edit", "zoe"]).env("EDITOR", "true").exits(3);
-}
-
-#[test]
-fn a_copy_that_an_earlier_edit_has_left_is_not_overwritten() {
-    let sandbox = started("true");
-    let (temporary, editor) = (sandbox.root().join("tmp"), sandbox.root().join("editor"));
-    fs::create_dir(&temporary).unwrap();
-    write_program(&editor, "#!/bin/sh\necho \"$1\"\n");
-    // `exec` keeps the process id, with which the command names its copy.
-    let line = format!(": > \"$TMPDIR/dormouse-ada-$$.toml\"; exec {} edit ada", dormouse().display());
-    let ran = std::process::Command::new("sh")
-        .args(["-c", &line])
-        .current_dir(sandbox.project())
-        .envs([("HOME", sandbox.home()), ("TMPDIR", temporary), ("EDITOR", editor)])
-        .output()
-        .unwrap();
-    assert!(ran.status.success() && String::from_utf8_lossy(&ran.stdout).contains("-1.toml"), "{ran:?}");
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use crate::cli;
-use crate::commands::args::{ask_user, can_ask};
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::Context;
 use crate::engine::new_file::{Replacement, name_exists, refuse_within};
@@ -136,7 +135,7 @@ impl UnfinishedCounts {
     }
 }
 
-/// Options of `rm` for agents that are exported to one file.
+/// Options of `rm` for one agent.
 struct DeleteRequest<'a> {
     file: Option<&'a Path>,
     force: bool,
@@ -156,82 +155,32 @@ impl DeleteRequest<'_> {
 pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
     let store = session.store()?;
     let names = agents(&store, &args.agents, false)?;
-    let groups: Vec<(Option<PathBuf>, Vec<AgentName>)> = match args.output {
-        Some(file) => vec![(Some(file), names)],
-        None => {
-            let file = |name: &AgentName| (!args.no_export).then(|| PathBuf::from(format!("{name}.tar")));
-            names.into_iter().map(|name| (file(&name), vec![name])).collect()
-        }
-    };
-    for (file, names) in &groups {
-        if let Some(file) = file {
-            refuse_within(&store, file, "--output", "it would go with the agent: name a file beside it")?;
-        }
-        if args.force || args.dry_run || !can_ask(session) {
-            continue;
-        }
-        let request = DeleteRequest { file: file.as_deref(), force: false, dry_run: true };
-        let forecast = remove_all(session, &store, &request, names);
-        if forecast != Status::Done {
-            return Ok(forecast);
-        }
-        if !confirmed(session, request.file, names)? {
-            session.out.note("nothing was removed");
-            return Ok(Status::Refused);
-        }
+    if args.output.is_some() && names.len() > 1 {
+        return Err(Error::usage("--output: several agents, and one file")
+            .with_hint("leave out --output: each agent then has a file of its own"));
     }
-    let mut status = Status::Done;
-    for (file, names) in groups {
+    Ok(session.each_agent(&names, false, |session, name| {
+        let own = || (!args.no_export).then(|| PathBuf::from(format!("{name}.tar")));
+        let file = args.output.clone().or_else(own);
         let request = DeleteRequest { file: file.as_deref(), force: args.force, dry_run: args.dry_run };
-        status = status.graver(remove_all(session, &store, &request, &names));
-    }
-    Ok(status)
+        remove(session, &store.agent(name)?, &request)
+    }))
 }
 
-fn confirmed(session: &Session, file: Option<&Path>, names: &[AgentName]) -> Result<bool> {
-    let named: Vec<&str> = names.iter().map(AgentName::as_str).collect();
-    let to = match file {
-        Some(file) => format!(" Its stream goes to {}.", file.display()),
-        None => " Nothing is kept of it.".to_owned(),
-    };
-    let answer = ask_user(session, &format!("Remove {}?{to} [y/N]", named.join(", ")))?;
-    Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
-}
-
-/// Exports agents to one file and deletes them. Reports and keeps those that can't be deleted.
-fn remove_all(
-    session: &mut Session,
-    store: &Store,
-    request: &DeleteRequest<'_>,
-    names: &[AgentName],
-) -> Status {
-    let mut ready: Vec<(AgentName, MarkedAgent)> = Vec::with_capacity(names.len());
-    let mut status = session.each_agent(names, false, |session, name| {
-        session.is_about(name);
-        if let Some(one) = prepare(session, &store.agent(name)?, request)? {
-            ready.push((name.clone(), one));
+/// Exports an agent to a file and deletes the agent.
+fn remove(session: &mut Session, agent: &Agent<'_>, request: &DeleteRequest<'_>) -> Result<Status> {
+    session.is_about(agent.name());
+    if let Some(file) = request.file {
+        refuse_within(agent.store(), file, "--output", "it would go with the agent: name a file beside it")?;
+    }
+    let Some(ready) = prepare(session, agent, request)? else { return Ok(Status::Done) };
+    if let Err(error) = export(session, agent, request.file, &ready) {
+        if let Err(error) = stay(session, agent, &ready.mark) {
+            session.out.note(&format!("{} is still marked for removal: {error}", agent.name()));
         }
-        Ok(Status::Done)
-    });
-    if ready.is_empty() {
-        return status;
+        return Err(error);
     }
-    if let Err(error) = export(session, store, request.file, &ready) {
-        for (name, one) in &ready {
-            let stays = store.agent(name).and_then(|agent| stay(session, &agent, &one.mark));
-            if let Err(error) = stays {
-                session.out.note(&format!("{name} is still marked for removal: {error}"));
-            }
-        }
-        return status.graver(session.fail(error));
-    }
-    for (name, one) in ready {
-        status =
-            status.graver(session.each_agent(&[name], false, |session, name| {
-                finish(session, &store.agent(name)?, request, &one)
-            }));
-    }
-    status
+    finish(session, agent, request, &ready)
 }
 
 /// Agent that is marked as moved, with the records that are exported.
@@ -302,24 +251,15 @@ fn refuse_unfinished(agent: &Agent<'_>, unfinished: &UnfinishedCounts) -> Result
         .with_hint(format!("look at it with `dormouse get {name}`, or delete it anyway with --force")))
 }
 
-/// Writes the agents into the file, which appears under its name when it is complete and durable.
-fn export(
-    session: &Session,
-    store: &Store,
-    file: Option<&Path>,
-    ready: &[(AgentName, MarkedAgent)],
-) -> Result<()> {
+/// Writes the agent into the file, which appears under its name when it is complete and durable.
+fn export(session: &Session, agent: &Agent<'_>, file: Option<&Path>, ready: &MarkedAgent) -> Result<()> {
     let Some(path) = file else { return Ok(()) };
-    refuse_within(store, path, "--output", "name a file beside it")?;
     // An existing file is from an interrupted `rm` (`prepare` checks that), so it is replaced.
     let new = Replacement::begin(path, 0o600)?;
-    let names: Vec<AgentName> = ready.iter().map(|(name, _)| name.clone()).collect();
+    let names = [agent.name().clone()];
     let mut writer = StreamWriter::begin(BufWriter::new(new.file()), &path.to_string_lossy(), &names)?;
-    let length = ready.iter().map(|(_, one)| one.exported.bytes()).sum();
-    let mut progress = session.out.progress(Unit::Bytes, Some(length));
-    for (_, one) in ready {
-        one.exported.write(&mut writer, |bytes| progress.advance(bytes))?;
-    }
+    let mut progress = session.out.progress(Unit::Bytes, Some(ready.exported.bytes()));
+    ready.exported.write(&mut writer, |bytes| progress.advance(bytes))?;
     drop(progress);
     writer.finish()?;
     new.place()
