@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use chrono::NaiveDateTime;
 use jiff::Timestamp;
-use jiff::tz::{self, TimeZone};
+use jiff::tz::TimeZone;
 
 const DAY: i64 = 24 * 3600;
 
@@ -73,11 +73,6 @@ impl Zone {
             at = next;
         }
     }
-}
-
-/// Returns the names of all time zones, in order.
-pub fn names() -> impl Iterator<Item = String> {
-    tz::db().available().map(|name| name.to_string())
 }
 
 impl fmt::Display for Zone {

@@ -69,28 +69,15 @@ struct CompletionRequest {
 }
 
 impl CompletionRequest {
-    fn of(shell: &dyn EnvCompleter, mut words: Vec<OsString>) -> CompletionRequest {
+    fn of(shell: &dyn EnvCompleter, words: Vec<OsString>) -> CompletionRequest {
         let set = |name| env::var(name).ok().filter(|_| !shell.is(Fish.name()));
         let is_bash = shell.is(Bash.name());
-        if is_bash {
-            join_values(&mut words);
-        }
         let at = set("_CLAP_COMPLETE_INDEX").and_then(|at| at.parse().ok());
         let word = words.get(at.unwrap_or(words.len().saturating_sub(1))).cloned().unwrap_or_default();
         let separator = set("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned());
         let listing = set("_CLAP_COMPLETE_COMP_TYPE").filter(|_| is_bash);
         let is_list = listing.is_some_and(|kind| BASH_LISTS.contains(&kind.as_str()));
         CompletionRequest { words, word, separator, is_list }
-    }
-}
-
-/// Joins `--flag=value`, which bash splits into three words, to `--flag value`. A neutral flag
-/// replaces the `=`, so that the index of the unfinished word does not change.
-fn join_values(words: &mut [OsString]) {
-    for at in 1..words.len() {
-        if words[at] == "=" && words[at - 1].as_encoded_bytes().starts_with(b"--") {
-            words[at] = std::mem::replace(&mut words[at - 1], "--quiet".into());
-        }
     }
 }
 
@@ -153,8 +140,7 @@ fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> C
 }
 
 fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<Vec<CompletionCandidate>> {
-    let mut found = known.beginning(&LineContext::of(&asked.words), typed)?;
-    found.retain(|(word, _)| is_plain(word));
+    let found = known.beginning(&LineContext::of(&asked.words), typed)?;
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
     // clap renders each completion separately, which is slow for thousands of words. Words without
     // descriptions are joined into one, unless clap has to put a prefix before each.
@@ -170,10 +156,4 @@ fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<V
         what => new(word).help(Some(what.into())),
     };
     Ok(found.into_iter().map(shown).collect())
-}
-
-/// True if the word has no character with a meaning in a shell.
-fn is_plain(word: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+/".contains(&byte);
-    !word.starts_with('-') && word.bytes().all(plain)
 }

@@ -16,7 +16,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 14_976, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 14_974, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -40,7 +40,7 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 7_148, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_728, goal: 8_500 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_615, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_908, goal: 3_300 },
     Room {
         name: "rest",
