@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, CommandGroup, EventsArgs, LogsArgs, RunCommand};
 use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
-use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput, may_be_elsewhere};
+use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput};
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
@@ -112,28 +112,11 @@ fn show_output(
     is_followed: bool,
 ) -> Result<Status> {
     let dir = agent.workdir().run(run);
-    let elsewhere =
-        if may_be_elsewhere(agent, &dir) { machine_of(session, agent, run, stream)? } else { None };
-    let output = ProcessOutput { agent, dir, stream, last: None, elsewhere };
+    let output = ProcessOutput { agent, dir, stream, last: None };
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
     let has_ended = || Ok(agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
     output.print(session, is_followed, object, has_ended)?;
     Ok(Status::Done)
-}
-
-/// Returns the name of the machine that has the output of a run; `None` if there is no output.
-fn machine_of(session: &Session, agent: &Agent<'_>, run: RunId, stream: Stream) -> Result<Option<String>> {
-    let (retention, now) = (agent.policy().unwrap_or_default().retention, session.clock.now());
-    agent.read(|seen, state| {
-        if let Some(live) = state.current_run.filter(|live| live.run_id == run) {
-            return Ok(Some(live.host));
-        }
-        let settled = seen.run(run)?.filter(|run| {
-            let bytes = stream.of(run.stdout_bytes, run.stderr_bytes);
-            bytes != Some(0) && !retention.of_run(run.terminal).is_past(run.ended_at, now)
-        });
-        Ok(settled.map(|_| "the machine on which it ran".to_owned()))
-    })
 }
 
 pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {

@@ -11,7 +11,7 @@ use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
 use crate::engine::environment::{claimant, environment};
-use crate::engine::follow::{ProcessOutput, may_be_elsewhere};
+use crate::engine::follow::ProcessOutput;
 use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, of_task};
 use crate::engine::owner::away_task;
 use crate::engine::session::Session;
@@ -75,9 +75,7 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
             let agent = &agent;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let dir = agent.workdir().task(id);
-            let elsewhere =
-                if may_be_elsewhere(agent, &dir) { machine_of(session, agent, id, stream)? } else { None };
-            let output = ProcessOutput { agent, dir, stream, last: bytes, elsewhere };
+            let output = ProcessOutput { agent, dir, stream, last: bytes };
             let object = |text: &str| json!({ "task_id": id, "text": text });
             output.print(session, follow, object, || {
                 Ok(read_record::<Task>(agent, id)?.status.is_terminal())
@@ -204,15 +202,6 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force
     let task: Task = read_record(agent, id)?;
     show(session, &task);
     Ok(Status::Done)
-}
-
-/// Returns the name of the machine that has the output of a task; `None` if there is no output.
-fn machine_of(session: &Session, agent: &Agent<'_>, id: TaskId, stream: Stream) -> Result<Option<String>> {
-    let task: Task = read_record(agent, id)?;
-    let retention = agent.policy().unwrap_or_default().retention;
-    let is_past = task.ended_at.is_some_and(|at| retention.tasks.is_past(at, session.clock.now()));
-    let has_said = stream.of(task.stdout_bytes, task.stderr_bytes) != Some(0);
-    Ok((has_said && !is_past).then_some(task.host))
 }
 
 fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result<()> {

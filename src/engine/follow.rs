@@ -78,13 +78,6 @@ pub struct ProcessOutput<'a> {
     pub stream: Stream,
     /// Maximum of earlier output to print, in bytes; `None` for all.
     pub last: Option<u64>,
-    /// Display name of the machine that has the output, if it is another machine.
-    pub elsewhere: Option<String>,
-}
-
-/// True if the output of the run or task with this directory may be on another machine.
-pub fn may_be_elsewhere(agent: &Agent<'_>, dir: &Dir) -> bool {
-    agent.store().is_remote() && !dir.exists()
 }
 
 impl ProcessOutput<'_> {
@@ -97,8 +90,8 @@ impl ProcessOutput<'_> {
         object: impl Fn(&str) -> Value,
         has_ended: impl Fn() -> Result<bool>,
     ) -> Result<()> {
-        if let Some(host) = &self.elsewhere {
-            session.out.note(&format!("its output is on {host}, not on this machine"));
+        if self.agent.store().is_remote() && !self.dir.exists() {
+            session.out.note("no output of it is on this machine: look on the machine on which it ran");
         }
         let mut log = self.dir.follow(self.stream, self.last);
         let mut characters = Characters::default();
