@@ -158,10 +158,10 @@ pub enum QueueCommand {
     Dead {
         #[command(flatten)]
         agents: AgentFlags,
-        /// Acknowledge what needs attention instead of listing it: everything, dead letter or not,
-        /// or only what names one of these ids or files. No message is changed
-        #[arg(long, value_name = "ID", num_args = 0..)]
-        ack: Option<Vec<String>>,
+        /// Acknowledge all that needs attention instead of listing it, dead letters or not. No
+        /// message is changed
+        #[arg(long)]
+        ack: bool,
     },
     Rejected(RejectedArgs),
     /// Put a dead, aborted or dropped message back into the queue

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{IsTerminal, Read};
 use std::path::Path;
@@ -287,25 +286,6 @@ pub fn each_listed(
 ) -> Result<Status> {
     let chosen = several_agents(store, args)?;
     session.each_chosen(&chosen, |session, name| each(session, &store.agent(name)?))
-}
-
-/// Adds agents if `args` names none: the agent of the calling turn, else the existing agents among
-/// `words`, the values of another flag. Removes those agents from `words`.
-pub fn name_agents<W: AsRef<OsStr>>(store: &Store, args: &mut AgentFlags, words: &mut Vec<W>) -> Result<()> {
-    if !args.words.is_empty() || !args.agent.is_empty() {
-        return Ok(());
-    }
-    args.words.extend(one_agent(None, None)?);
-    if args.words.is_empty() {
-        words.retain(|word| {
-            let name = word.as_ref().to_str().and_then(|word| word.parse().ok());
-            let agent: Option<AgentName> = name.filter(|name| store.agent(name).is_ok());
-            let stays = agent.is_none();
-            args.words.extend(agent);
-            stays
-        });
-    }
-    Ok(())
 }
 
 /// Finds the open record that the arguments name. Returns its agent and its id.

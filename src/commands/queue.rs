@@ -6,16 +6,15 @@ use serde_json::json;
 
 use crate::cli::{self, CommandGroup, QueueCommand, RecordArg};
 use crate::commands::args::{
-    answer, each_listed, message_object, name_agents, optional_agent, optional_text, several_agents,
+    answer, each_listed, message_object, optional_agent, optional_text, several_agents,
 };
 use crate::engine::authority;
 use crate::engine::context::{Context, OpenTxn};
-use crate::engine::lookup::{self, matches_id, waiting_or_ended};
+use crate::engine::lookup::{self, waiting_or_ended};
 use crate::engine::session::{Chosen, Session};
 use crate::engine::submissions::read_submission;
 use crate::engine::views::dead_letters;
 use crate::error::{Error, Result, Status};
-use crate::model::attention::Attention;
 use crate::model::event::EventKind;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{Message, MessageStatus};
@@ -40,17 +39,11 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
         QueueCommand::List { agents, limit } => {
             each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
         }
-        QueueCommand::Dead { agents, ack: None } => each_listed(session, &store, &agents, dead),
-        QueueCommand::Dead { mut agents, ack: Some(mut words) } => {
-            if !agents.all {
-                name_agents(&store, &mut agents, &mut words)?;
-            }
+        QueueCommand::Dead { agents, ack: false } => each_listed(session, &store, &agents, dead),
+        QueueCommand::Dead { agents, ack: true } => {
             // Each output line already names its agent, so no separate label is printed.
-            let mut chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
-            if !words.is_empty() {
-                chosen.names = with_attention(&store, chosen.names, &words)?;
-            }
-            session.each_chosen(&chosen, |session, name| acknowledge(session, &store, name, &words))
+            let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
+            session.each_chosen(&chosen, |session, name| acknowledge(session, &store.agent(name)?))
         }
         QueueCommand::Rejected(args) => rejected(session, &store, args),
         QueueCommand::Show(message) => show(session, &named(&message, "message")?),
@@ -168,46 +161,14 @@ fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Returns the agents with an attention that one of `words` names. Error if a word names none.
-fn with_attention(store: &Store, mut names: Vec<AgentName>, words: &[String]) -> Result<Vec<AgentName>> {
-    let mut unknown: Vec<&String> = words.iter().collect();
-    names.retain(|name| {
-        // An agent that can't be read stays, so that its error is reported.
-        let Ok(state) = store.agent(name).and_then(|agent| agent.peek()) else { return true };
-        let attentions = state.attention.map(|mark| mark.newest).unwrap_or_default();
-        let is_here = |word: &String| attentions.iter().any(|one| is_about(one, word));
-        unknown.retain(|word| !is_here(word));
-        words.iter().any(is_here)
-    });
-    unknown.first().map_or(Ok(names), |word| Err(no_attention(store, word)))
-}
-
-fn is_about(attention: &Attention, word: &str) -> bool {
-    attention.about.ids().iter().any(|id| matches_id(id, word))
-}
-
-/// Acknowledges all reasons for attention of an agent, or only those that `words` name.
-fn acknowledge(session: &mut Session, store: &Store, name: &AgentName, words: &[String]) -> Result<Status> {
-    let agent = store.agent(name)?;
-    authority::reach(Context::new(session, &agent), "acknowledge for")?;
-    let is_named = |one: &Attention| words.iter().any(|word| is_about(one, word));
-    let done = Context::new(session, &agent).change(|draft| {
-        Ok::<_, Refusal>(if words.is_empty() { draft.acknowledge_all() } else { draft.acknowledge(is_named) })
-    })?;
-    let (seen, left) = (done.made, done.state.attention.as_ref().map_or(0, |mark| mark.count));
+/// Acknowledges all reasons for attention of an agent.
+fn acknowledge(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
+    authority::reach(Context::new(session, agent), "acknowledge for")?;
+    let done = Context::new(session, agent).change(|draft| Ok::<_, Refusal>(draft.acknowledge_all()))?;
+    let (name, seen) = (agent.name(), done.made);
+    let left = done.state.attention.as_ref().map_or(0, |mark| mark.count);
     let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
     answer(session, &object, |_| format!("{name}  acknowledged {seen}, {left} left"))
-}
-
-/// Error for a word that names no reason for attention of any agent.
-fn no_attention(store: &Store, word: &str) -> Error {
-    match word.parse() {
-        Ok(name) if store.agent(&name).is_ok() => {
-            Error::usage(format!("no attention `{name}`: that is an agent"))
-                .with_hint(format!("for all of it: `dormouse queue dead {name} --ack`"))
-        }
-        Ok(_) | Err(_) => Error::NoRecord { what: "attention", id: word.to_owned() },
-    }
 }
 
 fn change(
@@ -258,13 +219,12 @@ enum FileDecision {
 }
 
 fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
-    let (decision, flag, mut named) = match (args.accept.take(), args.drop.take()) {
+    let (decision, flag, named) = match (args.accept.take(), args.drop.take()) {
         (Some(named), _) => (FileDecision::Accept, "accept", named),
         (None, Some(named)) => (FileDecision::Drop, "drop", named),
         (None, None) => return each_listed(session, store, &args.agents, list_rejected),
     };
     let all = std::mem::take(&mut args.agents.all);
-    name_agents(store, &mut args.agents, &mut named)?;
     let chosen = several_agents(store, &args.agents)?;
     let ([name], false) = (&chosen.names[..], chosen.are_all) else {
         return Err(Error::usage("which agent?").with_hint("this is for one agent at a time"));

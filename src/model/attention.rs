@@ -58,8 +58,8 @@ impl AttentionSubject {
         AttentionSubject { message_id: Some(id), ..AttentionSubject::default() }
     }
 
-    /// Returns the ids and the file name in this subject as text. A message precedes its run.
-    pub fn ids(&self) -> Vec<String> {
+    /// Returns the first id in this subject, or its file name. A message precedes its run.
+    fn first_id(&self) -> Option<String> {
         let AttentionSubject { message_id, run_id, wait_id, work_item_id, task_id, path } = self;
         let ids = [
             message_id.map(|id| id.to_string()),
@@ -69,7 +69,7 @@ impl AttentionSubject {
             task_id.map(|id| id.to_string()),
             path.clone(),
         ];
-        ids.into_iter().flatten().collect()
+        ids.into_iter().flatten().next()
     }
 
     pub fn file(name: &str) -> AttentionSubject {
@@ -141,7 +141,7 @@ impl std::fmt::Display for Attention {
         }
         f.write_str(self.subject.words())?;
         // The id of a message leads to its run, so one id is enough.
-        if let Some(id) = self.about.ids().first() {
+        if let Some(id) = self.about.first_id() {
             write!(f, " {id}")?;
         }
         if self.count > 1 {

@@ -261,7 +261,6 @@ fn an_agent_name_in_the_place_of_an_id_is_recognized() {
         ("enqueue ada x --work-item bob", "no open work item `bob`", "work list ada"),
         ("timer cancel ada", "no active timer `ada`", "timer list ada"),
         ("trigger show ada", "no trigger `ada`", "trigger list ada"),
-        ("queue dead ada --ack bob", "no attention `bob`", "queue dead bob --ack"),
     ] {
         let ran = sandbox.cmd(line.split(' ')).exits(2);
         assert!(ran.stderr.contains(&format!("dormouse: {message}: that is an agent\n")), "{line}: {ran}");
@@ -273,38 +272,24 @@ fn an_agent_name_in_the_place_of_an_id_is_recognized() {
 }
 
 #[test]
-fn an_agent_name_after_ack_or_drop_names_the_agent() {
+fn ack_takes_the_named_agents_or_all_and_drop_needs_one_agent() {
     let sandbox = two();
     let dead = |name: &str| sandbox.json(["get", name])["attention"].clone();
     sandbox.cmd(["queue", "dead", "--ack", "ada"]).prints("ada  acknowledged 1, 0 left\n");
     assert!(dead("ada").is_null() && !dead("bob").is_null());
-    let id = sandbox.json_lines(["queue", "dead", "bob"])[0]["id"].as_str().unwrap().to_owned();
-    sandbox.cmd(["queue", "dead", "--ack", "bob", &id]).prints("bob  acknowledged 1, 0 left\n");
-    sandbox.cmd(["queue", "dead", "--ack", "nobody"]).exits(3).reports("no attention `nobody`");
+    sandbox
+        .cmd(["queue", "dead", "--ack"])
+        .prints("ada  acknowledged 0, 0 left\nbob  acknowledged 1, 0 left\n");
+    sandbox.cmd(["queue", "dead", "--ack", "nobody"]).exits(3);
     for name in ["ada", "bob"] {
         fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
         sandbox.cmd(["tick", name]).output();
     }
-    sandbox.cmd(["queue", "rejected", "--drop", "ada", "bob", "--all"]).exits(2);
-    sandbox.cmd(["queue", "rejected", "--drop", "ada"]).exits(2);
-    sandbox.run(["queue", "rejected", "--drop", "ada", "x.json"]);
+    sandbox.cmd(["queue", "rejected", "--drop", "ada", "x.json"]).exits(2).reports("which agent?");
+    sandbox.cmd(["queue", "rejected", "ada", "--drop"]).exits(2);
+    sandbox.run(["queue", "rejected", "ada", "--drop", "x.json"]);
     assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");
     assert_ne!(sandbox.run(["queue", "rejected", "bob"]), "");
-}
-
-#[test]
-fn ack_without_an_agent_finds_ids_and_takes_every_agent() {
-    let sandbox = two();
-    let id = |name: &str| sandbox.json_lines(["queue", "dead", name])[0]["id"].as_str().unwrap().to_owned();
-    let (of_ada, of_bob) = (id("ada"), id("bob"));
-    // If one id is unknown, nothing is acknowledged.
-    sandbox.cmd(["queue", "dead", "--ack", &of_bob, "msg_0000"]).exits(3);
-    sandbox.cmd(["queue", "dead", "--ack", &of_bob]).prints("bob  acknowledged 1, 0 left\n");
-    sandbox.cmd(["queue", "dead", "--ack", &of_bob]).exits(3);
-    sandbox
-        .cmd(["queue", "dead", "--ack"])
-        .prints("ada  acknowledged 1, 0 left\nbob  acknowledged 0, 0 left\n");
-    sandbox.cmd(["queue", "dead", "--all", "--ack", &of_ada]).exits(3);
 }
 
 /// A terminal shows the last eight digits of an id, which differ even for ids that were created at
