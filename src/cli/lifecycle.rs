@@ -49,7 +49,7 @@ pub struct CreateArgs {
     #[arg(long, value_name = "LINE", conflicts_with_all = ["from", "command"])]
     pub shell: Option<String>,
     /// Use this file as the agent.toml of the agent
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "description"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "description", "profile"])]
     pub from: Option<PathBuf>,
     /// An agent that runs a script, asks a language model, reviews commits or works every night
     #[arg(long, value_parser = PossibleValuesParser::new(TEMPLATES), conflicts_with_all = ["shell", "from", "command"])]
@@ -86,9 +86,6 @@ pub struct CloneArgs {
     pub agent: AgentName,
     /// Name of the new agent: 1 to 64 of a-z 0-9 . _ -
     pub new: AgentName,
-    /// Purpose of the new agent [default: that of the copied agent]
-    #[arg(long, value_name = "TEXT")]
-    pub description: Option<String>,
     /// Write the trigger's secret to this new file, which only you can read, and don't show it
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,

@@ -317,7 +317,7 @@ mod tests {
             "create a --shell true --visibility private",
             "create a -- state -C x --json",
             "create a --shell x -- y",
-            "clone a b --description edit",
+            "clone a b --secret-file edit",
             "rename a b",
             "edit",
             "rm a --force -o file",

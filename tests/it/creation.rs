@@ -67,9 +67,9 @@ fn a_profile_precedes_the_defaults_and_follows_the_agents_own_policy() {
         "[defaults.turn]\ntimeout = \"1m\"\nstdin = \"none\"\n[defaults.limits]\nmax_hops = 3\n\
          [profiles.careful.turn]\nstdin = \"prompt\"\n[profiles.careful.recovery]\nmax_attempts = 2\n[profiles.fast]\n",
     );
-    fs::write(sandbox.project().join("own.toml"), "[turn]\ncommand = [\"true\"]\ntimeout = \"5m\"\n")
-        .unwrap();
-    let made = sandbox.json(["create", "ada", "--from", "own.toml", "--profile", "careful"]);
+    let own = "profile = \"careful\"\n[turn]\ncommand = [\"true\"]\ntimeout = \"5m\"\n";
+    fs::write(sandbox.project().join("own.toml"), own).unwrap();
+    let made = sandbox.json(["create", "ada", "--from", "own.toml"]);
     assert_eq!(made["agent"], "ada");
     assert_eq!(sandbox.json(["get", "ada"])["identity"]["profile"], "careful");
     assert_eq!(field(&sandbox, "capabilities.stdin"), "prompt");
@@ -116,7 +116,7 @@ fn a_profile_that_does_not_exist_is_an_error() {
 }
 
 #[test]
-fn create_refuses_a_policy_file_that_names_another_profile() {
+fn create_takes_a_profile_from_its_policy_file_alone() {
     let sandbox = Sandbox::new();
     settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
     fs::write(sandbox.project().join("own.toml"), "profile = \"slow\"\n[turn]\ncommand = [\"true\"]\n")

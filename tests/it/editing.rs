@@ -45,21 +45,6 @@ fn a_clone_has_settings_and_hooks_and_nothing_else() {
 }
 
 #[test]
-fn a_clone_can_have_another_description() {
-    let sandbox = started("true");
-    let text =
-        "# What it is for\ndescription = '''\nfor\nthis'''  # two lines\n[turn]\ncommand = [\"true\"]\n";
-    write(&sandbox, SETTINGS, text);
-    sandbox.run(["clone", "-q", "ada", "eva", "--description", "for \"that\""]);
-    let expected = "# What it is for\ndescription = 'for \"that\"'\n[turn]\ncommand = [\"true\"]\n";
-    assert_eq!(read(&sandbox, ".dormouse/agents/eva/agent.toml"), expected);
-    write(&sandbox, SETTINGS, "[turn]\ncommand = [\"true\"]\n");
-    sandbox.run(["clone", "-q", "ada", "kim", "--description", "x"]);
-    let text = read(&sandbox, ".dormouse/agents/kim/agent.toml");
-    assert_eq!(text, "description = \"x\"\n[turn]\ncommand = [\"true\"]\n");
-}
-
-#[test]
 fn a_clone_that_fails_makes_no_agent() {
     let sandbox = started("true");
     sandbox.run(["create", "-q", "eva", "--", "true"]);

@@ -2,7 +2,6 @@
 
 mod template;
 
-use std::ops::Range;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -167,12 +166,8 @@ pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
     let name = args.new;
     let identity = model.identity()?;
     let parent = authority::parent(session, &store, identity.parent)?;
-    let text = model.policy_text()?;
+    let policy = model.policy_text()?;
     model.policy()?;
-    let policy = match optional_text("--description", args.description)? {
-        Some(description) => described(&text, &description),
-        None => text,
-    };
     let (hooks, others) = model.local().own_hooks()?;
     let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
     let new = AgentRequest {
@@ -218,22 +213,6 @@ fn make_with(
     Ok((trigger_id, object))
 }
 
-/// Sets the description in the text of an `agent.toml`. All other text is kept, comments included.
-fn described(text: &str, description: &str) -> String {
-    let line = format!("description = {}\n", quoted(description));
-    let Some(old) = description_of(text) else { return format!("{line}{text}") };
-    format!("{}{line}{}", &text[..old.start], &text[old.end..])
-}
-
-/// Returns the byte range of the lines with the key `description` in the text of an `agent.toml`.
-fn description_of(text: &str) -> Option<Range<usize>> {
-    let parsed = toml::de::DeTable::parse(text).ok()?;
-    let (key, value) = parsed.get_ref().get_key_value("description")?;
-    let end = value.span().end;
-    let rest = text[end..].find('\n').map_or(text.len(), |newline| end + newline + 1);
-    Some(key.span().start..rest)
-}
-
 /// Refuses a profile that is not in `dormouse.toml`.
 fn check_profile(store: &Store, profile: &str) -> Result<()> {
     let known: Vec<&str> = store.local().profiles().collect();
@@ -255,7 +234,7 @@ fn policy_text(
 ) -> Result<(PathBuf, String)> {
     if let Some(path) = &args.from {
         let text = settings("--from", path)?;
-        return Ok((path.clone(), with_profile(text, args.profile.as_deref())?));
+        return Ok((path.clone(), text));
     }
     let mut text = String::new();
     if let Some(profile) = &args.profile {
@@ -287,19 +266,6 @@ fn policy_text(
     let open = if args.profile.is_some() { "# " } else { "" };
     text.push_str(&format!("{open}timeout = \"30m\"\n{open}stdin = \"context\"\n"));
     Ok((PathBuf::from("agent.toml"), text))
-}
-
-/// Adds the profile to the text of a policy file.
-fn with_profile(text: String, profile: Option<&str>) -> Result<String> {
-    let Some(profile) = profile else { return Ok(text) };
-    // The caller reports invalid TOML, so such a text counts as one without a profile.
-    let named = text.parse::<toml::Table>().ok().and_then(|table| table.get("profile").cloned());
-    match named {
-        None => Ok(format!("profile = {}\n{text}", quoted(profile))),
-        Some(named) if named.as_str() == Some(profile) => Ok(text),
-        Some(named) => Err(Error::usage(format!("--profile: the file of --from says `profile = {named}`"))
-            .with_hint("leave out --profile, or change the file")),
-    }
 }
 
 /// Quotes a text as a TOML string.
