@@ -32,9 +32,8 @@ use crate::engine::notifications;
 use crate::engine::session::{GlobalOptions, Session};
 use crate::error::{Result, Status};
 use crate::model::zone;
-use crate::process::{signals, spawn};
+use crate::process::spawn;
 use crate::report::output::{Output, Style};
-use crate::report::progress;
 
 pub use completing::complete;
 pub use pages::refuse_usage;
@@ -42,8 +41,6 @@ pub use pages::refuse_usage;
 /// Runs one command and returns its exit status after all output is written.
 pub fn run(cli: Cli) -> Status {
     spawn::raise_limits();
-    // Without a signal handler a progress line may remain after a signal, which is harmless.
-    progress::before_drawing(|| drop(signals::run_before_end(progress::erase)));
     let mut out = Output::new(style(&cli.global));
     let command = match &cli.command {
         Some(Command::Pause(_)) => "stop",

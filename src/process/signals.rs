@@ -5,9 +5,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::thread;
 
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
@@ -24,8 +23,8 @@ pub struct Signals {
 impl Signals {
     pub fn catch() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // Drops earlier signals, unless a thread of `run_before_end` may be about to handle one.
-        if signals.watch.ends_at_once.load(Ordering::SeqCst) {
+        // Drops earlier signals, unless another value defers them.
+        if signals.watch.idle.load(Ordering::SeqCst) {
             signals.caught();
         }
         signals.watch.set_idle(false);
@@ -121,11 +120,7 @@ impl Drop for Signals {
 /// ignored. While no turn runs, the handlers end the process as the signals would.
 struct SignalHandlers {
     /// True if signals end this process, because they are not deferred.
-    idle: AtomicBool,
-    /// True if handlers end this process directly, without the function given to `run_before_end`.
-    ends_at_once: Arc<AtomicBool>,
-    /// True if `run_before_end` has registered a function to run before a signal ends this process.
-    is_prepared: AtomicBool,
+    idle: Arc<AtomicBool>,
     /// SIGHUP, SIGINT and SIGTERM, each with the flag that the signal sets.
     arrived: [(i32, SignalFlag); 3],
     wake_reader: UnixStream,
@@ -135,37 +130,13 @@ struct SignalHandlers {
 impl SignalHandlers {
     fn set_idle(&self, idle: bool) {
         self.idle.store(idle, Ordering::SeqCst);
-        self.ends_at_once.store(idle && !self.is_prepared.load(Ordering::SeqCst), Ordering::SeqCst);
-    }
-
-    fn prepare(&'static self, act: fn()) -> io::Result<()> {
-        let (mut reader, writer) = UnixStream::pair()?;
-        let last: Arc<AtomicUsize> = Arc::default();
-        let last_signal = last.clone();
-        thread::Builder::new().spawn(move || {
-            while reader.read_exact(&mut [0]).is_ok() {
-                if self.idle.load(Ordering::SeqCst) {
-                    act();
-                    let signal = i32::try_from(last_signal.load(Ordering::SeqCst)).unwrap_or(SIGTERM);
-                    let _ = low_level::emulate_default_handler(signal);
-                }
-            }
-        })?;
-        let ignored = ignored();
-        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_in(ignored, *signal)) {
-            flag::register_usize(signal, last.clone(), signal.unsigned_abs() as usize)?;
-            wake_by(signal, &writer)?;
-        }
-        Ok(())
     }
 
     fn install() -> io::Result<SignalHandlers> {
         let (wake_reader, wake_writer) = UnixStream::pair()?;
         wake_reader.set_nonblocking(true)?;
         let watch = SignalHandlers {
-            idle: AtomicBool::new(true),
-            ends_at_once: Arc::new(AtomicBool::new(true)),
-            is_prepared: AtomicBool::new(false),
+            idle: Arc::new(AtomicBool::new(true)),
             arrived: [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, SignalFlag::default())),
             wake_reader,
             wake_writer,
@@ -173,7 +144,7 @@ impl SignalHandlers {
         let ignored = ignored();
         for (signal, arrived) in watch.arrived.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
             // Handlers run in registration order, so the one that may end the process comes first.
-            flag::register_conditional_default(*signal, watch.ends_at_once.clone())?;
+            flag::register_conditional_default(*signal, watch.idle.clone())?;
             arrived.set_by(*signal)?;
             wake_by(*signal, &watch.wake_writer)?;
         }
@@ -190,19 +161,6 @@ fn watch() -> Result<&'static SignalHandlers> {
     static WATCH: LazyLock<io::Result<SignalHandlers>> = LazyLock::new(SignalHandlers::install);
     let watch = WATCH.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()));
     watch.context("watch for signals to", Path::new("this process"))
-}
-
-/// Makes `act` run before a signal ends this process. `act` runs in a thread, because a signal
-/// handler may call very few functions.
-pub fn run_before_end(act: fn()) -> Result<()> {
-    let watch = watch()?;
-    if watch.is_prepared.swap(true, Ordering::SeqCst) {
-        return Ok(());
-    }
-    let prepared = watch.prepare(act);
-    watch.is_prepared.store(prepared.is_ok(), Ordering::SeqCst);
-    watch.set_idle(watch.idle.load(Ordering::SeqCst));
-    prepared.context("watch for signals to", Path::new("this process"))
 }
 
 /// True if a mask of signals, such as `ignored` returns, contains the signal.

@@ -5,12 +5,11 @@
 //! the line first. No timer redraws the line: the working code does.
 
 use std::env;
-use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle, TermLike};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::model::id::AgentName;
 use crate::model::time::Span;
@@ -21,26 +20,7 @@ const SHORT: Duration = Duration::from_millis(500);
 /// Maximum number of redraws per second.
 const DRAWS: u8 = 20;
 
-/// Assumed width of a terminal that does not report its width.
-const WIDTH: u16 = 80;
-
 static LAST: Mutex<Last> = Mutex::new(Last { bar: None, is_taken: false });
-
-/// Callback that runs before the first drawing.
-static BEFORE: OnceLock<fn()> = OnceLock::new();
-
-/// Sets a callback that runs before the first drawing. The callback must ensure that the progress
-/// line is erased at the end of this process.
-pub fn before_drawing(act: fn()) {
-    let _ = BEFORE.set(act);
-}
-
-/// Erases the progress line, and prevents later drawing.
-pub fn erase() {
-    let mut last = last();
-    last.erase();
-    last.is_taken = true;
-}
 
 struct Last {
     /// Progress bar on the last line, if one is drawn.
@@ -58,9 +38,6 @@ impl Last {
     fn begin(&mut self, bar: impl FnOnce() -> ProgressBar) -> bool {
         let is_free = self.bar.is_none() && !self.is_taken;
         if is_free {
-            if let Some(act) = BEFORE.get() {
-                act();
-            }
             self.bar = Some(bar());
         }
         is_free
@@ -100,70 +77,10 @@ pub fn is_watched() -> bool {
     stderr.is_terminal() && can_erase() && group().is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Terminal on stderr. The cursor is at the start of the line after each drawing, so that erasing
-/// the line also erases an echoed key such as `^C`.
-#[derive(Debug, Default)]
-struct Terminal {
-    drawn: Mutex<String>,
-}
-
-impl Terminal {
-    fn add(&self, text: impl Display) -> io::Result<()> {
-        self.drawn.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text.to_string());
-        Ok(())
-    }
-
-    /// Moves the cursor by `n` cells in the direction `to`, the last letter of a control sequence.
-    fn go(&self, n: usize, to: char) -> io::Result<()> {
-        if n == 0 { Ok(()) } else { self.add(format_args!("\x1b[{n}{to}")) }
-    }
-}
-
-impl TermLike for Terminal {
-    fn width(&self) -> u16 {
-        let size = rustix::termios::tcgetwinsize(io::stderr());
-        size.ok().map(|size| size.ws_col).filter(|columns| *columns > 0).unwrap_or(WIDTH)
-    }
-
-    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
-        self.go(n, 'A')
-    }
-
-    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-        self.go(n, 'B')
-    }
-
-    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
-        self.go(n, 'C')
-    }
-
-    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
-        self.go(n, 'D')
-    }
-
-    fn write_line(&self, text: &str) -> io::Result<()> {
-        self.add(format_args!("{text}\n"))
-    }
-
-    fn write_str(&self, text: &str) -> io::Result<()> {
-        self.add(text)
-    }
-
-    fn clear_line(&self) -> io::Result<()> {
-        self.add("\r\x1b[2K")
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.add('\r')?;
-        let drawn = std::mem::take(&mut *self.drawn.lock().unwrap_or_else(PoisonError::into_inner));
-        io::stderr().write_all(drawn.as_bytes())
-    }
-}
-
 fn new_bar(of: Option<u64>, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let target = ProgressDrawTarget::term_like_with_hz(Box::new(Terminal::default()), DRAWS);
-    ProgressBar::with_draw_target(of, target).with_style(style.progress_chars("=> "))
+    ProgressBar::with_draw_target(of, ProgressDrawTarget::stderr_with_hz(DRAWS))
+        .with_style(style.progress_chars("=> "))
 }
 
 /// Unit of progress.
