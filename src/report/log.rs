@@ -56,7 +56,7 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         EventKind::RunSettled => {
             let terminal = of("terminal");
             let tone = if terminal == "completed" { Tone::Good } else { Tone::Bad };
-            (because(format!("the turn {}", ended(&terminal))), Some(tone))
+            (because(format!("the turn {}", plain("terminal"))), Some(tone))
         }
         EventKind::RunInterrupted => (because("the turn was interrupted".to_owned()), bad),
         EventKind::AgentCreated => ("created".to_owned(), None),
@@ -126,16 +126,6 @@ fn timer(event: &Event) -> String {
     match text(&data["next_at"]).and_then(|at| Time::parse(&at).ok()) {
         Some(next) => format!("{action}, next {}", next.local_second()),
         None => action.to_owned(),
-    }
-}
-
-fn ended(terminal: &str) -> String {
-    match terminal {
-        "completed" | "failed" => terminal.to_owned(),
-        "timed_out" => "reached its timeout".to_owned(),
-        "suspended" => "is suspended".to_owned(),
-        "deferred" => "puts its message off".to_owned(),
-        other => format!("was {}", other.replace('_', " ")),
     }
 }
 
