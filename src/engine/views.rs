@@ -11,7 +11,6 @@ use crate::model::record::Record;
 use crate::model::records::Records;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::model::timer::Timer;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::report::dashboard::AgentDetail;
@@ -163,7 +162,6 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
             current,
             queue,
             waits: seen.open::<Wait>()?,
-            timers: seen.open::<Timer>()?,
             work: seen.open::<WorkItem>()?,
             events: seen.last_events(SHOWN, |event| log::words(event).is_some())?,
             state,

@@ -8,7 +8,6 @@ use crate::model::message::Message;
 use crate::model::run::Terminal;
 use crate::model::state::State;
 use crate::model::time::Time;
-use crate::model::timer::{Schedule, Timer};
 use crate::model::wait::Wait;
 use crate::model::work::{WorkItem, WorkState};
 use crate::report::list::ListRow;
@@ -28,8 +27,6 @@ pub struct AgentDetail {
     /// First messages of the queue.
     pub queue: Vec<Message>,
     pub waits: Vec<Wait>,
-    /// Active timers.
-    pub timers: Vec<Timer>,
     pub work: Vec<WorkItem>,
     /// Events for which `log::words` has a sentence, newest first.
     pub events: Vec<Event>,
@@ -46,7 +43,7 @@ impl AgentDetail {
 /// Width of the field names, in columns.
 const NAMES: usize = 11;
 
-/// Maximum number of shown waits; timers and work items have the same maximum.
+/// Maximum number of shown waits, and of work items.
 const MOST: usize = 20;
 
 /// Lines of the detail view, and the style and width for further lines.
@@ -87,7 +84,7 @@ pub(super) fn rows(
     paint: Paint,
     (width, height): (usize, usize),
 ) -> Vec<Row<'static>> {
-    let AgentDetail { line, state, queue, waits, timers, work, events, .. } = seen;
+    let AgentDetail { line, state, queue, waits, work, events, .. } = seen;
     let mut lines = DetailLines { rows: Vec::new(), paint, width };
     fields(&mut lines, seen, now);
     let title = if state.current_run.is_some() { "Output of the turn" } else { "Output of the last turn" };
@@ -100,10 +97,6 @@ pub(super) fn rows(
     let active: Vec<&Wait> = waits.iter().filter(|wait| wait.is_active()).collect();
     let shown = active.iter().take(MOST).map(|wait| plain(self::wait(wait, now)));
     lines.part(&format!("Waits: {}", active.len()), shown, 0);
-    let mut timers: Vec<&Timer> = timers.iter().collect();
-    timers.sort_by_key(|timer| (timer.next_at, timer.id));
-    let shown = timers.iter().take(MOST).map(|one| timer(one, now, paint));
-    lines.part(&format!("Timers: {}", timers.len()), shown, timers.len().saturating_sub(MOST));
     let open: Vec<&WorkItem> = work.iter().filter(|item| item.state == WorkState::Open).collect();
     let on_items = WaitsByItem::of(waits);
     let described = |item: &&WorkItem| format!("{}: {}", scheduling_state(item, &on_items), item.objective);
@@ -164,16 +157,6 @@ fn wait(wait: &Wait, now: Time) -> String {
     let until = wait.expires_at.or(wait.wake_at).map(|at| format!(", ends {}", relative(at, now)));
     let age = now.since(wait.created_at).rough();
     format!("{} for {age}{}{about}: {}", wait.kind, until.unwrap_or_default(), wait.reason)
-}
-
-fn timer(timer: &Timer, now: Time, paint: Paint) -> (String, Style) {
-    let schedule = match &timer.schedule {
-        Schedule::At { .. } => String::new(),
-        Schedule::Every { every, .. } => format!(", every {every}"),
-        Schedule::Cron { expression, time_zone } => format!(", {expression} ({time_zone})"),
-    };
-    let style = if timer.next_at <= now { paint.late() } else { Style::new() };
-    (format!("{}{schedule}: {}", relative(timer.next_at, now), timer.text()), style)
 }
 
 fn event(event: &Event, now: Time, paint: Paint) -> Option<(String, Style)> {

@@ -116,7 +116,7 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) 
 const KEYS: [(&str, &str); 16] = [
     ("Up, Down, k, j", "choose an agent, or move through what is shown of one"),
     ("PageUp, PageDown", "the same by a page; g and G, Home and End: to the first and last"),
-    ("Enter", "look at the chosen agent: queue, waits, timers, work, events, output"),
+    ("Enter", "look at the chosen agent: queue, waits, work, events, output"),
     ("n, N, Right, Left", "from there: look at the next agent, the one before"),
     ("Esc", "back to all agents; there: show all of them again"),
     ("/", "show only agents with these letters in their name or posture"),
