@@ -1,6 +1,5 @@
 //! Command `trigger`: capabilities by which outside systems send messages or hints to an agent.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -14,11 +13,8 @@ use crate::engine::secret::Secret;
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::Bound;
-use crate::model::id::TriggerId;
 use crate::model::message::{Body, DeliverySurface};
 use crate::model::policy::Size;
-use crate::model::state::State;
-use crate::model::time::Time;
 use crate::model::trigger::{
     DeliveryMode, SIGNATURE_HEADER, Trigger, TriggerScope, Verify, VerifyFields, VerifyKind,
 };
@@ -28,10 +24,10 @@ use crate::report::summary::for_people;
 use crate::report::trigger as shown;
 use crate::rules::delivery::Delivery;
 use crate::rules::transition::trigger::{self as rules, NewTrigger};
-use crate::store::{Agent, Snapshot, Store};
+use crate::store::{Agent, Store};
 
 use super::args::{
-    answer, bytes, each_listed, ended_records, find_any, find_open, json_body, no_record, open_id,
+    answer, bytes, each_listed, ended_records, find_any, find_open, json_body, open_id, read_record,
     required_agent, text,
 };
 
@@ -147,7 +143,7 @@ fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut 
 }
 
 fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
-    let mut object = shown::object(trigger, (0, None), store.local().ingress());
+    let mut object = shown::object(trigger, store.local().ingress());
     secret.add_to(&mut object, "trigger_secret", &session.out);
     if trigger.verify == Verify::Url {
         session.out.note(
@@ -172,7 +168,7 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
 fn rotate(session: &mut Session, store: &Store, trigger: &RecordArg, args: &SecretArgs) -> Result<Status> {
     let (agent, id) = find_open::<Trigger>(store, trigger)?;
     reach(session, &agent, "rotate", None)?;
-    let verify = recorded(&agent, id)?.0.verify;
+    let verify = read_record::<Trigger>(&agent, id)?.verify;
     let mut secret = read_or_draw(session, store, &verify, args)?;
     let mut open = Context::new(session, &agent).open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.records_snapshot(), id)?];
@@ -185,7 +181,7 @@ fn rotate(session: &mut Session, store: &Store, trigger: &RecordArg, args: &Secr
 
 fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
     let (agent, id) = find_any::<Trigger>(store, trigger)?;
-    let (mut trigger, waiting) = recorded(&agent, id)?;
+    let mut trigger: Trigger = read_record(&agent, id)?;
     reach(session, &agent, "revoke", Some(&trigger.scope))?;
     if trigger.is_active() {
         let mut open = Context::new(session, &agent).open()?;
@@ -194,60 +190,21 @@ fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<S
         open.commit()?;
     }
     agent.forget_keys(id, None)?;
-    let object = shown::object(&trigger, waiting, store.local().ingress());
+    let object = shown::object(&trigger, store.local().ingress());
     answer(session, &object, |_| format!("revoked {id}"))
 }
 
-/// Number of deliveries that no step has claimed, and the time of the newest.
-type PendingDeliveries = (u64, Option<Time>);
-
-/// Returns a trigger, active or revoked. Deliveries of a revoked one are not counted.
-fn recorded(agent: &Agent<'_>, id: TriggerId) -> Result<(Trigger, PendingDeliveries)> {
-    let found = agent.read(|seen, state| match seen.open_one::<Trigger>(id)? {
-        Some(trigger) => Ok(Some((trigger, waiting(&seen, &state)?.remove(&id).unwrap_or_default()))),
-        None => Ok(seen.ended_one::<Trigger>(id)?.map(|trigger| (trigger, PendingDeliveries::default()))),
-    })?;
-    found.ok_or_else(|| no_record::<Trigger>(id))
-}
-
-/// Returns the pending deliveries of each trigger that has any. Its record does not count them.
-fn waiting(seen: &Snapshot<'_>, state: &State) -> Result<HashMap<TriggerId, PendingDeliveries>> {
-    let mut found: HashMap<TriggerId, PendingDeliveries> = HashMap::new();
-    let mut add = |id: Option<TriggerId>, count: u32, at: Time| {
-        if let Some(id) = id {
-            let (known, last) = found.entry(id).or_default();
-            *known += u64::from(count);
-            *last = (*last).max(Some(at));
-        }
-    };
-    for hint in seen.hints()?.0 {
-        add(hint.trigger_id, hint.count, hint.created_at);
-    }
-    let claimed = state.claimed_message();
-    for waiting in seen.first(usize::MAX)? {
-        let Some(Ok(message)) = seen.try_read(&waiting)? else { continue };
-        if message.hint.is_none() && !message.was_claimed() && claimed != Some(message.id) {
-            add(message.trigger_id, 1, message.created_at);
-        }
-    }
-    Ok(found)
-}
-
 fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<Status> {
-    let triggers = agent.read(|seen, state| {
-        let active: Vec<Trigger> = seen.open()?;
-        let mut counts = waiting(&seen, &state)?;
-        let counted = |one: Trigger| (counts.remove(&one.id).unwrap_or_default(), one);
-        let mut found: Vec<_> = active.into_iter().map(counted).collect();
+    let mut triggers = agent.read(|seen, _| {
+        let mut found: Vec<Trigger> = seen.open()?;
         if with_revoked {
-            let revoked = ended_records(&seen)?.into_iter();
-            found.extend(revoked.map(|trigger| (PendingDeliveries::default(), trigger)));
+            found.extend(ended_records::<Trigger>(&seen)?);
         }
-        found.sort_by_key(|(_, trigger): &(_, Trigger)| trigger.id);
         Ok(found)
     })?;
-    for (waiting, trigger) in &triggers {
-        let object = shown::object(trigger, *waiting, agent.store().local().ingress());
+    triggers.sort_by_key(|trigger| trigger.id);
+    for trigger in &triggers {
+        let object = shown::object(trigger, agent.store().local().ingress());
         session.out.result(&object, |out| line(trigger, &object, out));
     }
     Ok(Status::Done)
@@ -270,9 +227,9 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
 
 fn show(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
     let (agent, id) = find_any::<Trigger>(store, trigger)?;
-    let (trigger, waiting) = recorded(&agent, id)?;
+    let trigger: Trigger = read_record(&agent, id)?;
     let lacks_key = trigger.is_active() && trigger.verify.needs_key() && !agent.has_key(&trigger)?;
-    let object = shown::object(&trigger, waiting, store.local().ingress());
+    let object = shown::object(&trigger, store.local().ingress());
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
         for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {

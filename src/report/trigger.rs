@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use crate::model::id::TriggerId;
 use crate::model::settings::IngressSettings;
-use crate::model::time::Time;
 use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyKind};
 
 use super::text::present;
@@ -28,12 +27,11 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     }))
 }
 
-/// Returns a trigger with its deliveries. `waiting`: number of deliveries that no step has claimed,
-/// and the time of the newest.
-pub fn object(trigger: &Trigger, waiting: (u64, Option<Time>), ingress: &IngressSettings) -> Value {
+/// Returns a trigger with its deliveries, as far as steps have taken them up.
+pub fn object(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     let mut object = capability(trigger, ingress);
-    object["delivery_count"] = json!(trigger.delivery_count + waiting.0);
-    object["last_delivered_at"] = json!(trigger.last_delivered_at.max(waiting.1));
+    object["delivery_count"] = json!(trigger.delivery_count);
+    object["last_delivered_at"] = json!(trigger.last_delivered_at);
     present(object)
 }
 

@@ -144,7 +144,7 @@ const ABOUT_FILES: &[&str] = &[
     "triggers::a_secret_is_shown_once_and_only_its_hash_is_kept",
     "triggers::a_stopped_agent_keeps_messages_and_ignores_hints",
     "triggers::wrong_secrets_and_revoked_or_unknown_triggers_get_the_same_error",
-    "triggers::the_delivery_count_includes_claimed_and_queued_messages",
+    "triggers::the_delivery_count_is_that_of_claimed_messages",
     "triggers::the_signature_key_is_private_and_never_in_git",
     "triggers::the_trigger_that_comes_with_an_agent_takes_deliveries",
     "turns::a_turn_inherits_only_variables_that_its_policy_names",

@@ -17,9 +17,9 @@ pub struct Trigger {
     /// Names of the files with secrets from before `trigger rotate`, which are no longer valid.
     pub old: Vec<Tag>,
     /// Number of deliveries that steps have processed.
-    count: u64,
+    pub count: u64,
     /// Arrival time of the last delivery that `count` includes.
-    last: Option<Millis>,
+    pub last: Option<Millis>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -232,17 +232,5 @@ impl Model {
     pub fn count_delivery(&mut self, trigger: Option<&Tag>, born: Born) {
         let named = self.triggers.iter_mut().find(|other| Some(&other.tag) == trigger);
         named.into_iter().for_each(|trigger| trigger.count(born.0));
-    }
-
-    /// Returns the number of deliveries through a trigger and the arrival time of the last one.
-    /// Both include messages and hints that are still in the inbox.
-    pub fn deliveries(&self, trigger: &Trigger) -> (u64, Option<Millis>) {
-        let of_it = |other: &Option<Tag>| trigger.is_active() && other.as_ref() == Some(&trigger.tag);
-        let said = |message: &&Message| !message.counted && message.maker == Maker::Sender;
-        let messages = self.queue.iter().filter(said).filter(|message| of_it(&message.trigger));
-        let hints = self.hints.iter().filter(|hint| of_it(&hint.trigger));
-        let waiting: Vec<Millis> =
-            messages.map(|message| message.born.0).chain(hints.map(|hint| hint.born.0)).collect();
-        (trigger.count + waiting.len() as u64, trigger.last.max(waiting.into_iter().max()))
     }
 }
