@@ -41,35 +41,27 @@ impl Origin {
 
 impl Message {
     /// Returns the message with the owner of its file as origin, whatever origin the file claims.
-    /// Clears fields that only dormouse sets. `Err`: reason of the refusal.
+    /// Keeps only fields that senders set. `Err`: reason of the refusal.
     pub fn said_by(self, user: &str) -> Result<Message, String> {
         if self.priority == Priority::Interject {
             return Err(format!("only the operator can interject, and the file belongs to user `{user}`"));
         }
+        let origin = Origin::of_user(user);
+        let (id, agent, body, created_at) = (self.id, self.agent, self.body, self.created_at);
         Ok(Message {
-            kind: MessageKind::ChannelEvent,
-            origin: Origin::of_user(user),
             authority_class: AuthorityClass::ExternalEvidence,
             delivery_surface: DeliverySurface::FileDrop,
             admission_context: AdmissionContext::LocalProcess,
             trigger_kind: Some(TriggerKind::ExternalEvent),
+            priority: self.priority,
+            work_item_id: self.work_item_id,
+            wait_id: self.wait_id,
+            resource: self.resource,
+            correlation_id: self.correlation_id,
             dedupe_key: self.dedupe_key.map(|key| key_of_user(key, user)),
-            task_id: None,
-            task_status: None,
-            trigger_id: None,
-            causation_id: None,
-            source_refs: Vec::new(),
-            idempotency_key: None,
-            hint: None,
-            attempt: 1,
-            continuation: None,
-            failures: Vec::new(),
-            taken_up: false,
-            interjected: Vec::new(),
-            checkpoint: None,
-            settlement: None,
-            extra: Extra::new(),
-            ..self
+            expires_at: self.expires_at,
+            hops: self.hops,
+            ..Message::new(id, agent, MessageKind::ChannelEvent, origin, body, created_at)
         })
     }
 }

@@ -241,7 +241,7 @@ pub struct Hinted {
 /// Message as admitted (contract, semantics §9), with fields that dormouse sets later while it
 /// processes the message. The origin and other fields about the provenance never change.
 #[serde_with::skip_serializing_none]
-#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], bool => #[new(default)], Extra => #[new(default)])]
+#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], bool => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Message {
@@ -251,8 +251,11 @@ pub struct Message {
     #[new(value = "Priority::Normal")]
     pub priority: Priority,
     pub origin: Origin,
+    #[new(value = "AuthorityClass::ExternalEvidence")]
     pub authority_class: AuthorityClass,
+    #[new(value = "DeliverySurface::FileDrop")]
     pub delivery_surface: DeliverySurface,
+    #[new(value = "AdmissionContext::LocalProcess")]
     pub admission_context: AdmissionContext,
     /// Absent for kinds that never trigger a turn.
     pub trigger_kind: Option<TriggerKind>,
@@ -303,6 +306,7 @@ pub struct Message {
     /// checkpoint. While a run is live or held, `state.json` has the checkpoint instead.
     pub checkpoint: Option<Checkpoint>,
     pub settlement: Option<Settlement>,
+    #[new(default)]
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -80,7 +80,7 @@ impl ChildEnd {
 /// Background work. An open task has its own file; its last state is appended to the archive.
 // `Task::new` makes a queued task that no machine has started.
 #[serde_with::skip_serializing_none]
-#[serde_with::apply(Option => #[new(default)], u32 => #[new(default)], String => #[new(default)], Extra => #[new(default)])]
+#[serde_with::apply(Option => #[new(default)], u32 => #[new(default)], String => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Task {
@@ -124,6 +124,7 @@ pub struct Task {
     pub result_id: Option<MessageId>,
     pub stdout_bytes: Option<u64>,
     pub stderr_bytes: Option<u64>,
+    #[new(default)]
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::{Deserializer, de};
 
-/// Reads a setting that may be a number or a text. `expected` describes the setting in the error for
-/// another type.
+/// Reads a setting that may be a number or a text. `expected` describes the setting in the error
+/// for another type.
 pub fn setting<'de, D: Deserializer<'de>, T>(
     expected: &'static str,
     deserializer: D,

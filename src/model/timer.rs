@@ -39,7 +39,7 @@ names! {
 
 // `Timer::new` makes an active timer without a message and with its first fire at `next_at`.
 #[serde_with::skip_serializing_none]
-#[serde_with::apply(Option => #[new(default)], u32 => #[new(default)], u64 => #[new(default)], Extra => #[new(default)])]
+#[serde_with::apply(Option => #[new(default)], u32 => #[new(default)], u64 => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timer {
@@ -72,6 +72,7 @@ pub struct Timer {
     pub status: TimerStatus,
     pub created_at: Time,
     pub ended_at: Option<Time>,
+    #[new(default)]
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -211,9 +211,9 @@ impl TryFrom<VerifyFields> for Verify {
 /// Header in which GitHub and many other systems send the signature.
 pub const SIGNATURE_HEADER: &str = "X-Hub-Signature-256";
 
-// `Trigger::new` makes an active trigger with deliveries as messages and verification by its secret.
+// `Trigger::new` makes an active trigger with deliveries as messages, verified by its secret.
 #[serde_with::skip_serializing_none]
-#[serde_with::apply(Option => #[new(default)], u64 => #[new(default)], Verify => #[new(default)], Extra => #[new(default)])]
+#[serde_with::apply(Option => #[new(default)], u64 => #[new(default)], Verify => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Trigger {
@@ -240,6 +240,7 @@ pub struct Trigger {
     pub last_delivered_at: Option<Time>,
     pub created_at: Time,
     pub revoked_at: Option<Time>,
+    #[new(default)]
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -37,7 +37,7 @@ names! {
 
 // `Wait::new` makes an active wait of the agent itself, without a resource or a deadline.
 #[serde_with::skip_serializing_none]
-#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], u32 => #[new(default)], Extra => #[new(default)])]
+#[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], u32 => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Wait {
@@ -92,6 +92,7 @@ pub struct Wait {
     pub ended_at: Option<Time>,
     /// Cause of the end: the resolving message, `expires_at`, or a command and its subject.
     pub cause: Option<String>,
+    #[new(default)]
     #[serde(flatten)]
     pub extra: Extra,
 }

@@ -47,8 +47,8 @@ impl ProcessStat {
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X"),
-            // The start time is field 22 of the line. The state, the parent and the group are fields
-            // 3 to 5.
+            // The start time is field 22 of the line. The state, the parent and the group are
+            // fields 3 to 5.
             start: fields.nth(16)?.parse().ok()?,
         })
     }

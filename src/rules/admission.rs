@@ -139,10 +139,13 @@ pub fn message(
     stamp: &mut Stamp,
 ) -> Message {
     let Provenance { origin, delivery_surface, admission_context } = from;
-    let (id, authority) = (MessageId(stamp.mint()), authority(origin.kind));
-    let (surface, context) = (delivery_surface, admission_context);
-    let message = Message::new(id, agent, kind, origin, authority, surface, context, body, stamp.now);
-    Message { trigger_kind: trigger_kind(kind), ..message }
+    Message {
+        authority_class: authority(origin.kind),
+        delivery_surface,
+        admission_context,
+        trigger_kind: trigger_kind(kind),
+        ..Message::new(MessageId(stamp.mint()), agent, kind, origin, body, stamp.now)
+    }
 }
 
 /// Maximum size in bytes of a body that, in any encoding, fits into a record.

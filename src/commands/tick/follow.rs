@@ -145,10 +145,11 @@ impl TickFollower<'_> {
             if let Some(signal) = requests.end {
                 self.end(session, signal);
             }
-            if requests.reload && !self.is_ending {
-                if let Err(error) = self.reopen(session) {
-                    session.fail(error);
-                }
+            if requests.reload
+                && !self.is_ending
+                && let Err(error) = self.reopen(session)
+            {
+                session.fail(error);
             }
             if session.out.is_closed() {
                 self.is_ending = true;
