@@ -135,13 +135,9 @@ fn spawn_failure(spec: &TurnSpec, error: io::Error) -> Result<String> {
         return Err(failed(error));
     }
     if error.raw_os_error().is_none() || leader(&spec.leader)?.is_some() {
-        let interpreter = error.kind() == io::ErrorKind::NotFound
-            && name.components().count() > 1
-            && spec.workdir.join(name).exists();
-        let what = if interpreter { "the interpreter of program" } else { "program" };
         let path = spec.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
         let fault = program::fault(&spec.argv, &spec.workdir, path).map(|why| format!(": {why}"));
-        return Ok(format!("{what} {}: {}{}", name.display(), describe(&error), fault.unwrap_or_default()));
+        return Ok(format!("program {}: {}{}", name.display(), describe(&error), fault.unwrap_or_default()));
     }
     match rustix::fs::access(spec.workdir.join("."), Access::EXEC_OK) {
         Err(errno) => Ok(format!("directory {}: {}", spec.workdir.display(), describe(&errno.into()))),

@@ -27,6 +27,7 @@ const BEGUN: &str = "begun";
 /// pipe yet, and the pause between two attempts.
 const OPEN_ATTEMPTS: u32 = 100;
 const OPEN_PAUSE: Duration = Duration::from_millis(10);
+const NO_READER: &str = "no process reads it: the command has not begun, has closed its stdin, or has ended";
 
 /// Supervisor to start.
 pub struct SupervisorSpec<'s> {
@@ -169,12 +170,7 @@ pub fn feed(path: &CapPath, bytes: &[u8], patience: Duration) -> Result<()> {
                 std::thread::sleep(OPEN_PAUSE);
                 attempts += 1;
             }
-            Err(Errno::NXIO) => {
-                return Err(no_reader("no process reads it: the command has closed its stdin or ended"));
-            }
-            Err(Errno::NOENT) => {
-                return Err(no_reader("the pipe does not exist yet: the command has not begun"));
-            }
+            Err(Errno::NXIO | Errno::NOENT) => return Err(no_reader(NO_READER)),
             Err(errno) => return Err(errno).context("open", path),
         }
     };
@@ -190,9 +186,7 @@ pub fn feed(path: &CapPath, bytes: &[u8], patience: Duration) -> Result<()> {
                     return Err(no_reader(&format!("it took {taken} of {} bytes and no more", bytes.len())));
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                return Err(no_reader("the command has closed its stdin"));
-            }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(no_reader(NO_READER)),
             Err(error) => return Err(error).context("write", path),
         }
     }

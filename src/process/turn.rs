@@ -582,7 +582,7 @@ mod tests {
         assert_eq!(tell(&["./plain"]), format!("program ./plain: permission denied: {cure}"));
         let cure =
             "./lost asks for /no/such/interpreter, which is not there: install it, or change its first line";
-        assert_eq!(tell(&["./lost"]), format!("the interpreter of program ./lost: {not_found}: {cure}"));
+        assert_eq!(tell(&["./lost"]), format!("program ./lost: {not_found}: {cure}"));
         assert_eq!(tell(&[]), "the command is empty");
         assert!(tell(&["a\0b"]).starts_with("program a"));
         let mut spec = spec(here, &["true"]);

@@ -112,7 +112,7 @@ fn a_command_that_is_not_there_fails_with_a_clear_reason() {
         ("nonesuch-program", "not started: program nonesuch-program: no such file or directory"),
         ("./missing", "not started: program ./missing: no such file or directory"),
         ("./plain", "not started: program ./plain: permission denied"),
-        ("./badly", "not started: the interpreter of program ./badly: no such file or directory"),
+        ("./badly", "not started: program ./badly: no such file or directory"),
     ] {
         let sandbox = Sandbox::new();
         fs::write(sandbox.project().join("plain"), "not a program").unwrap();
