@@ -84,6 +84,14 @@ macro_rules! visit {
     )*};
 }
 
+macro_rules! visit_within {
+    ($($method:ident $access:ident)*) => {$(
+        fn $method<A: de::$access<'de>>(self, within: A) -> Result<V::Value, A::Error> {
+            self.0.$method(Strict(within))
+        }
+    )*};
+}
+
 impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
     type Value = V::Value;
 
@@ -95,6 +103,10 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
         visit_bool bool, visit_i64 i64, visit_i128 i128, visit_u64 u64, visit_u128 u128, visit_f64 f64,
         visit_str &str, visit_borrowed_str &'de str, visit_string String, visit_bytes &[u8],
     }
+    visit_within! {
+        visit_some Deserializer visit_newtype_struct Deserializer
+        visit_seq SeqAccess visit_map MapAccess visit_enum EnumAccess
+    }
 
     fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
         self.0.visit_none()
@@ -102,26 +114,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
 
     fn visit_unit<E: de::Error>(self) -> Result<V::Value, E> {
         self.0.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_some(Strict(deserializer))
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_newtype_struct(Strict(deserializer))
-    }
-
-    fn visit_seq<A: de::SeqAccess<'de>>(self, elements: A) -> Result<V::Value, A::Error> {
-        self.0.visit_seq(Strict(elements))
-    }
-
-    fn visit_map<A: de::MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Strict(entries))
-    }
-
-    fn visit_enum<A: de::EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(Strict(variant))
     }
 }
 
