@@ -17,32 +17,6 @@ pub fn id() -> Option<&'static str> {
     ID.get_or_init(|| hash_of(Path::new("/etc/machine-id"), "dormouse ")).as_deref()
 }
 
-/// File systems that other machines may write to without a notification on this machine, by their
-/// statfs(2) numbers: NFS, SMB, CIFS, SMB2, 9P, FUSE, Ceph, AFS, Lustre, OCFS2, GFS2, VirtualBox,
-/// Parallels.
-const REMOTE: [u64; 13] = [
-    0x6969,
-    0x517b,
-    0xff53_4d42,
-    0xfe53_4d42,
-    0x0102_1997,
-    0x6573_5546,
-    0x00c3_6400,
-    0x5346_414f,
-    0x0bd0_0bd0,
-    0x7461_636f,
-    0x0116_1970,
-    0x786f_4256,
-    0x7c7c_6673,
-];
-
-/// True if other machines may write to the directory without a notification on this machine.
-pub fn is_remote(dir: &Path) -> bool {
-    // On some architectures `f_type` is signed.
-    let kind = rustix::fs::statfs(dir).map(|found| found.f_type as u64 & 0xffff_ffff);
-    kind.is_ok_and(|kind| REMOTE.contains(&kind))
-}
-
 /// Returns the line of `/proc/self/mountinfo` for the file system of a directory. `None` if the
 /// kernel does not report it.
 pub fn mount_of(dir: &Path) -> Option<String> {

@@ -10,6 +10,7 @@ use rustix::io::{Errno, Result as Answer};
 
 use crate::model::id::AgentName;
 
+use super::doctor::may_be_shared;
 use super::{DirAgent, DirStore, layout};
 
 /// A change in the state directory that a file watch reports.
@@ -76,7 +77,7 @@ impl News {
     pub fn follow_list(&mut self, store: &DirStore) -> bool {
         let list = store.cap().join(layout::AGENTS);
         self.has_list = !store.is_remote()
-            && !super::machine::is_remote(store.anchor.path())
+            && !may_be_shared(store.anchor.path())
             && self.add(store.anchor.path(), NAMES, WatchSubject::Root).is_ok()
             && self.add(&list, NAMES, WatchSubject::Agents).is_ok();
         self.has_list

@@ -22,6 +22,7 @@ use super::delete::is_deleted_remnant;
 use super::sharing::Rights;
 use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git, layout};
 
+pub(super) use place::may_be_shared;
 pub use records::{Checkup, ReadableRecords};
 
 /// Repair of a finding.

@@ -5,6 +5,7 @@
 //! (contract, fleet §1).
 
 use std::fs::File;
+use std::path::Path;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
@@ -58,6 +59,14 @@ impl DirStore {
         }
         Ok(findings)
     }
+}
+
+/// True if other machines may write to the directory without a notification on this machine. Also
+/// true for an unknown file system, and for every file system of a program.
+pub fn may_be_shared(dir: &Path) -> bool {
+    let mount = machine::mount_of(dir);
+    let kind = mount.as_deref().and_then(|mount| mount.split_once(" - ")?.1.split(' ').next());
+    kind.is_none_or(|kind| kind.starts_with("fuse") || SHARED.iter().any(|(name, _)| *name == kind))
 }
 
 /// Returns the problem of a mount that several machines share, from its line in mountinfo
@@ -157,6 +166,7 @@ mod tests {
         let root = at(dir.path());
         std::fs::write(dir.path().join(layout::CONFIG), "").unwrap();
         assert_eq!(locks_fail(&root).unwrap(), None);
+        assert!(may_be_shared(Path::new("/nowhere")) && !may_be_shared(Path::new("/proc")));
         let held = root.open_dir().unwrap().unwrap();
         assert!(lock::try_hold(&held, &root).unwrap());
         assert_eq!(locks_fail(&root).unwrap(), None, "somebody else has it");
