@@ -4,7 +4,7 @@ use std::fs::File;
 
 use uuid::Uuid;
 
-use crate::cap_fs::{Access, CapPath, Entry};
+use crate::cap_fs::{Access, CapPath};
 use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
@@ -15,7 +15,7 @@ use super::files::{self, Disk};
 use super::inbox::SEGMENT;
 use super::layout;
 use super::record::encode;
-use super::stale_files::{abandoned, make_dir_unlocked};
+use super::stale_files::make_dir_unlocked;
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
@@ -33,12 +33,9 @@ pub struct DirBatch<'a> {
 
 impl DirAgent<'_> {
     /// Starts a batch of messages for the inbox, in its own directory. `name` must be unique among
-    /// batches. If the user is the owner, this also removes the batches of killed commands.
+    /// batches. The next step that comes to rest removes the batches of killed commands.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
-        if self.store.guest.is_none() {
-            sweep(&self.tmp())?;
-        }
-        let (disk, dir) = (self.store.disk, self.staging(&format!("{PREFIX}{}", name.simple())));
+        let (disk, dir) = (self.store.disk, self.staging(&format!("batch-{}", name.simple())));
         let lock = make_dir_unlocked(&dir, disk.access)?;
         let bucket = dir.join("bucket");
         // From here on, dropping the batch removes its directory.
@@ -102,25 +99,11 @@ impl DirBatch<'_> {
 
 impl Drop for DirBatch<'_> {
     fn drop(&mut self) {
-        // If this removal fails, the next batch removes the directory.
+        // If this removal fails, a step removes the directory.
         let _ = self.dir.remove_tree();
     }
 }
 
-const PREFIX: &str = "batch-";
-
 /// Maximum number of files that are synced one by one. For more, the whole file system is synced
 /// once, which is faster.
 const ONE_BY_ONE: usize = 16;
-
-/// Removes the directories of unfinished message batches whose processes have ended.
-fn sweep(tmp: &CapPath) -> Result<()> {
-    let is_batch =
-        |entry: &&Entry| entry.is_dir && entry.name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
-    for entry in tmp.entries()?.iter().filter(is_batch) {
-        if let Some((dir, _held)) = abandoned(tmp, entry) {
-            dir.remove_tree()?;
-        }
-    }
-    Ok(())
-}
