@@ -115,7 +115,8 @@ pub fn correct_base(base: &mut Tree, ours: &Tree, applied: &Tree) {
     }
 }
 
-/// Merges the files of two clones.
+/// Merges the files of two clones. The caller has called [`refuse_foreign`], so no file of one clone
+/// is in the place of a directory of the other.
 pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>) -> Result<MergedTrees> {
     let mut merged = MergedTrees::default();
     let (mut common, mut agents) = (BTreeSet::new(), BTreeSet::new());
@@ -140,19 +141,6 @@ pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>)
             let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
             merge_agent(prefix, name, [base, ours, theirs], context, &mut merged)?;
         }
-    }
-    let mut before: Option<&String> = None;
-    for path in merged.files.keys() {
-        if let Some(file) =
-            before.filter(|file| path.strip_prefix(file.as_str()).is_some_and(|rest| rest.starts_with('/')))
-        {
-            return Err(Error::damaged(
-                Path::new(file).to_owned(),
-                "one clone has a file here, and another a directory",
-            )
-            .with_hint("nothing has changed here: decide which of them is right"));
-        }
-        before = Some(path);
     }
     Ok(merged)
 }
