@@ -108,7 +108,7 @@ fn arrive(
             if let Some(entry) = seen.admitted_under(&key, now, window, state.revision)? {
                 return Ok(duplicate_of(&entry, false));
             }
-            locked.forget_old_keys(now, window)?;
+            locked.forget_old_keys(now, window);
             let mut draft = context.draft_of(&seen, state)?;
             admit_hint(&mut draft, *hint, key);
             context.commit(&locked, draft)?;
@@ -239,7 +239,7 @@ pub fn admit_each_once(
     if new.is_empty() && retried.is_empty() {
         return Ok(answers);
     }
-    locked.forget_old_keys(now, window)?;
+    locked.forget_old_keys(now, window);
     let mut draft = context.draft_of(&seen, state)?;
     retried.into_iter().try_for_each(|failed| rules::requeue(&mut draft, failed))?;
     for message in new {

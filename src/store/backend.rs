@@ -382,9 +382,6 @@ pub trait Txn: Debug {
         Ok(QuarantineOutcome::Stays("it is no file that could be moved".to_owned()))
     }
 
-    /// Removes dedupe keys that were admitted before `before`; a call may leave some for the next.
-    fn forget_keys(&self, before: Time) -> Result<()>;
-
     /// Replaces `agent.toml`.
     fn replace_policy(&self, settings: &Settings) -> Result<()>;
 

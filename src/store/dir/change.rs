@@ -357,6 +357,7 @@ impl<'a> DirTxn<'a> {
                 | Op::InboxClosed(_)
                 | Op::Saved { .. }
                 | Op::LocalDir(_)
+                | Op::KeysForgotten(_)
                 | Op::TriggerKey { .. }
                 | Op::Forgotten { .. } => {}
             }
@@ -422,6 +423,9 @@ impl Txn for DirTxn<'_> {
         for op in ops {
             if let Op::Forgotten { from, .. } = op {
                 self.remove_month(&from.month())?;
+            } else if let Op::KeysForgotten(before) = op {
+                // The change is committed; the next operation of this kind removes what stays.
+                let _ = dedupe::forget_old_days(&self.view(), *before);
             }
         }
         Ok(())
@@ -436,10 +440,6 @@ impl Txn for DirTxn<'_> {
             Err(error) => fault_of_file(error).map(QuarantineOutcome::Stays),
             done => done,
         }
-    }
-
-    fn forget_keys(&self, before: Time) -> Result<()> {
-        dedupe::forget_old_days(&self.view(), before)
     }
 
     fn replace_policy(&self, settings: &Settings) -> Result<()> {

@@ -367,11 +367,6 @@ impl Txn for MemoryTxn {
         Ok(())
     }
 
-    fn forget_keys(&self, before: Time) -> Result<()> {
-        self.0.edit(|texts| texts.keys.retain(|_, (admitted_at, _)| *admitted_at >= before));
-        Ok(())
-    }
-
     fn replace_policy(&self, settings: &Settings) -> Result<()> {
         self.0.refuse_fenced()?;
         self.0.edit(|texts| texts.policy = settings.clone());

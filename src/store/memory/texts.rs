@@ -98,6 +98,7 @@ impl Texts {
             Op::MessageTaken(key) => drop(self.inbox.remove(&key)),
             Op::HintTaken(id) => drop(self.hints.remove(&id)),
             Op::Key { key, admitted_at, text } => drop(self.keys.insert(key, (admitted_at, text))),
+            Op::KeysForgotten(before) => self.keys.retain(|_, (admitted_at, _)| *admitted_at >= before),
             Op::TriggerKey { trigger, digest, key } => {
                 self.trigger_keys.insert(trigger, (digest, key));
             }

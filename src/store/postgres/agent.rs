@@ -1,6 +1,6 @@
 //! Records of one agent: the operations that do not need its lock.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -74,7 +74,6 @@ impl PgAgent {
                 id: row.number(0)?,
                 identity: RefCell::new(row.text(1)?),
                 policy: RefCell::new(row.text(2)?),
-                forgotten: Cell::default(),
             };
             let (one, glance) = (Some(Rc::new(one)), RefCell::new(glance));
             Some(PgAgent { one, glance, local_dir: row.text(6), ..PgAgent::of_producer(shared, name) })

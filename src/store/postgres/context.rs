@@ -37,8 +37,6 @@ pub struct AgentContext {
     pub id: i64,
     pub policy: RefCell<String>,
     pub identity: RefCell<String>,
-    /// Time in milliseconds since 1970; the next change deletes dedupe keys from before that time.
-    pub forgotten: Cell<Option<i64>>,
 }
 
 /// Lock of an agent. The transaction that has the lock runs all queries about the agent.

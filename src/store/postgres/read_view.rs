@@ -336,9 +336,8 @@ impl ReadView for PgReadView {
 
     fn key(&self, key: &str, _: KeyWindow) -> Result<Option<String>> {
         self.ask_text(
-            "SELECT d.body FROM @.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = decode($2, 'hex') \
-             AND ($3::bigint IS NULL OR d.admitted_at >= $3)",
-            [sha256(key.as_bytes()).into(), self.one.forgotten.get().into()],
+            "SELECT d.body FROM @.dedupe d WHERE d.agent_id = s.agent_id AND d.key_sha = decode($2, 'hex')",
+            [sha256(key.as_bytes()).into()],
         )
     }
 

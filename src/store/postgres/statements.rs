@@ -190,6 +190,7 @@ pub fn op_row(op: &Op) -> OpRow {
         Op::Key { key, admitted_at, text } => {
             row("key", [some(digest::sha256(key.as_bytes())), some(admitted_at.as_millis()), some(text)])
         }
+        Op::KeysForgotten(before) => row("forget_keys", [some(before.as_millis())]),
         Op::TriggerKey { trigger, digest, key } => {
             row("trigger_key", [some(trigger), some(digest), some(digest::digits(key))])
         }

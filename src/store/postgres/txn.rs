@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::model::id::AgentName;
-use crate::model::time::Time;
 
 use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
@@ -139,13 +138,9 @@ impl TxnState {
         granted
     }
 
-    /// Returns rows that every change includes: deletion of old dedupe keys, granted leases and
-    /// returned leases.
+    /// Returns rows that every change includes: granted leases and returned leases.
     fn along(&self) -> Vec<OpRow> {
         let mut along = Vec::new();
-        if let Some(before) = self.one.forgotten.get() {
-            along.push(row("forget_keys", [some(before)]));
-        }
         for GrantedLease { claimant: LeaseClaimant { anchor, host, pid, lasts }, own, .. } in
             self.granted().iter()
         {
@@ -176,7 +171,6 @@ impl TxnState {
             along.iter().cloned().try_for_each(&mut *each)?;
             rows(each)
         })?;
-        self.one.forgotten.set(None);
         self.slot.take();
         for GrantedLease { own, .. } in self.granted.take() {
             own.is_written.set(true);
@@ -336,13 +330,6 @@ impl Txn for PgTxn {
         self.state.change(made.unwrap_or(base), rows, |seen| self.state.check_base(base, seen))
     }
 
-    fn forget_keys(&self, before: Time) -> Result<()> {
-        let before = before.as_millis();
-        let one = &self.state.one;
-        one.forgotten.set(Some(one.forgotten.get().map_or(before, |earlier| earlier.max(before))));
-        Ok(())
-    }
-
     fn replace_policy(&self, settings: &Settings) -> Result<()> {
         let one = &self.state.one;
         self.state.change_any(&[statements::policy_row(settings)])?;
@@ -381,21 +368,19 @@ impl RemoteTxn for PgTxn {
 }
 
 impl Drop for PgTxn {
-    /// Releases the lock. Before that, writes granted leases and deletes old dedupe keys if needed.
+    /// Releases the lock. Before that, writes granted leases.
     fn drop(&mut self) {
         let state = &self.state;
         let shared = Rc::clone(&state.one.shared);
         shared.locks.borrow_mut().remove(&state.one.id);
         state.slot.take();
-        let is_pending = state.one.forgotten.get().is_some() || !state.granted().is_empty();
+        let is_pending = !state.granted().is_empty();
         let is_fit =
             || state.open.borrow().as_ref().is_some_and(|open| state.check_fences(&open.seen).is_ok());
         if is_pending && state.begin().unwrap_or(false) && is_fit() {
-            // Errors are ignored: the first heartbeat reports an unwritten lease as lost, and a
-            // later change deletes the old dedupe keys.
+            // Errors are ignored: the first heartbeat reports an unwritten lease as lost.
             drop(state.finish(0, &|_| Ok(())));
         }
-        state.one.forgotten.set(None);
         if let Some(open) = state.open.take() {
             state.one.shared.pool.roll_back(open.transaction.connection);
         }

@@ -227,10 +227,10 @@ impl<'a> AgentTxn<'a> {
         Snapshot::new(self.agent.source(), Source::Locked(self.records()), LeftOut::All)
     }
 
-    /// Removes the dedupe keys that are older than the window.
-    pub fn forget_old_keys(&self, now: Time, window: Span) -> Result<()> {
+    /// Removes the dedupe keys that are older than the window with the next commit.
+    pub fn forget_old_keys(&self, now: Time, window: Span) {
         let before = now.as_millis().saturating_sub_unsigned(window.as_millis());
-        self.records().forget_keys(Time::from_millis(before))
+        self.change_along(vec![Op::KeysForgotten(Time::from_millis(before))]);
     }
 
     /// Commits a transaction as a whole or not at all, and returns the new state. Refused if the

@@ -36,6 +36,7 @@ pub fn with_records(
             | Op::MessageTaken(_)
             | Op::HintTaken(_)
             | Op::Key { .. }
+            | Op::KeysForgotten(_)
             | Op::TriggerKey { .. }
             | Op::InboxClosed(_)
             | Op::Unsaved(_)

@@ -207,7 +207,7 @@ fn old_dedupe_keys_are_deleted_under_the_lock() {
     let mine = hold(&agent);
     let key = |key: &str, millis| Op::Key { key: key.into(), admitted_at: at(millis), text: "1".into() };
     mine.commit(1, &[state(2), key("old", 1), key("new", 2)]).unwrap();
-    mine.forget_keys(at(2)).unwrap();
+    mine.commit(2, &[state(3), Op::KeysForgotten(at(2))]).unwrap();
     let seen = mine.now().unwrap();
     assert_eq!(seen.key("old", always()).unwrap(), None);
     assert!(seen.key("new", always()).unwrap().is_some());
