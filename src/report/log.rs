@@ -80,7 +80,11 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
             (because(format!("{}{what} is {}", of("wait_id"), plain("to"))), None)
         }
         EventKind::WorkTransition => (because(format!("{}: {}", of("work_item_id"), plain("action"))), None),
-        EventKind::TimerTransition => (format!("{} {}", of("timer_id"), timer(event)), None),
+        EventKind::TimerTransition => {
+            let next = field("next_at").and_then(|at| Time::parse(&at).ok());
+            let next = next.map(|next| format!(", next {}", next.local_second())).unwrap_or_default();
+            (format!("{}: {}{next}", of("timer_id"), plain("action")), None)
+        }
         EventKind::TriggerTransition => (because(format!("{} is {}", of("trigger_id"), plain("to"))), None),
         EventKind::HookEnded if event.data["success"] == Value::Bool(true) => return None,
         EventKind::HookEnded => (because(format!("the hook {} failed", of("hook"))), bad),
@@ -110,23 +114,6 @@ pub fn words(event: &Event) -> Option<(String, Option<Tone>)> {
         | EventKind::Collected
         | EventKind::WorkspaceReleased => (because(event.kind.name().replace('_', " ")), None),
     })
-}
-
-/// Describes the change of a timer, with the timer's next fire.
-fn timer(event: &Event) -> String {
-    let data = &event.data;
-    let action = match data["action"].as_str() {
-        Some("add") => "is set",
-        Some("replace") => "is replaced",
-        Some("fire") => "fires",
-        Some("done") => "fires for the last time",
-        Some("cancelled") => "is cancelled",
-        Some(_) | None => "is changed",
-    };
-    match text(&data["next_at"]).and_then(|at| Time::parse(&at).ok()) {
-        Some(next) => format!("{action}, next {}", next.local_second()),
-        None => action.to_owned(),
-    }
 }
 
 /// Returns a nonempty string or a number as text; `None` for every other value.
