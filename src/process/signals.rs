@@ -23,11 +23,11 @@ pub struct Signals {
 impl Signals {
     pub fn catch() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // Drops earlier signals, unless another value defers them.
+        // Drops a signal that was caught after the last reading.
         if signals.watch.idle.load(Ordering::SeqCst) {
             signals.caught();
         }
-        signals.watch.set_idle(false);
+        signals.watch.idle.store(false, Ordering::SeqCst);
         Ok(signals)
     }
 
@@ -57,8 +57,8 @@ impl Signals {
     }
 
     /// Makes the file descriptor of this value also readable after a change of the terminal's size.
-    /// Returns the flag for that change. From now on SIGTSTP does not stop this process, which would
-    /// leave the terminal as a screen.
+    /// Returns the flag for that change. From now on SIGTSTP does not stop this process, because a
+    /// stopped process would leave the terminal as a screen.
     pub fn watch_terminal(&self) -> Result<SignalFlag> {
         let resized = SignalFlag::default();
         let registered = resized.set_by(SIGWINCH).and_then(|()| wake_by(SIGWINCH, &self.watch.wake_writer));
@@ -69,7 +69,7 @@ impl Signals {
 
     /// Stops deferring signals. Returns a signal that was caught since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
-        self.watch.set_idle(true);
+        self.watch.idle.store(true, Ordering::SeqCst);
         self.caught()
     }
 }
@@ -112,7 +112,7 @@ impl AsFd for Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        self.watch.set_idle(true);
+        self.watch.idle.store(true, Ordering::SeqCst);
     }
 }
 
@@ -128,10 +128,6 @@ struct SignalHandlers {
 }
 
 impl SignalHandlers {
-    fn set_idle(&self, idle: bool) {
-        self.idle.store(idle, Ordering::SeqCst);
-    }
-
     fn install() -> io::Result<SignalHandlers> {
         let (wake_reader, wake_writer) = UnixStream::pair()?;
         wake_reader.set_nonblocking(true)?;
