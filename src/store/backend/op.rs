@@ -95,8 +95,8 @@ pub enum Op {
         admitted_at: Time,
         text: String,
     },
-    /// Removes the dedupe keys that were admitted before this moment. A store may leave some for the
-    /// next such operation.
+    /// Removes the dedupe keys that were admitted before this moment. A store may leave some for
+    /// the next such operation.
     KeysForgotten(Time),
     /// Stores the key of a trigger's signatures, replacing the earlier key. The end of the trigger
     /// removes its key.

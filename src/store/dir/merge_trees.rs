@@ -115,8 +115,8 @@ pub fn correct_base(base: &mut Tree, ours: &Tree, applied: &Tree) {
     }
 }
 
-/// Merges the files of two clones. The caller has called [`refuse_foreign`], so no file of one clone
-/// is in the place of a directory of the other.
+/// Merges the files of two clones. The caller has called [`refuse_foreign`], so no file of one
+/// clone is in the place of a directory of the other.
 pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>) -> Result<MergedTrees> {
     let mut merged = MergedTrees::default();
     let (mut common, mut agents) = (BTreeSet::new(), BTreeSet::new());
