@@ -84,10 +84,13 @@ impl Disk {
 
     /// Makes all files durable that any process has written to the file system of a directory.
     pub fn sync_file_system(self, cap: &CapPath) -> Result<()> {
-        match cap.open_dir()? {
-            Some(dir) if self.syncs() => rustix::fs::syncfs(dir).context("sync the file system of", cap),
-            _ => Ok(()),
-        }
+        cap.open_dir()?.map_or(Ok(()), |dir| self.sync_file_system_of(&dir, cap))
+    }
+
+    /// Makes all files durable that any process has written to the file system of `dir`. Errors of
+    /// writes since `dir` was opened are reported. `cap`: path of `dir`.
+    pub fn sync_file_system_of(self, dir: &File, cap: &CapPath) -> Result<()> {
+        if self.syncs() { rustix::fs::syncfs(dir).context("sync the file system of", cap) } else { Ok(()) }
     }
 
     /// Makes a new file at `temporary` with this content, durably. On any failure the file is
