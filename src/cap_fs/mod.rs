@@ -246,6 +246,10 @@ impl CapPath {
         {
             return error;
         }
+        if errno == Errno::NOSYS {
+            return Error::failed(format!("{}: this system has no openat2", self.path.display()))
+                .with_hint("dormouse needs Linux 5.6, and a sandbox that lets it call openat2");
+        }
         Error::Io { action, path: self.path.clone(), source: errno.into() }
     }
 
