@@ -24,8 +24,6 @@ pub enum Key {
     Escape,
     /// Ctrl-C, which sends no signal in raw mode.
     Cancel,
-    /// Ctrl-Z, which sends no signal in raw mode.
-    Suspend,
     /// Ctrl-L: redraws the screen.
     Redraw,
 }
@@ -97,7 +95,6 @@ fn first(bytes: &[u8]) -> ParsedKey {
         b'\r' => single(Some(Key::Enter)),
         0x08 | 0x7f => single(Some(Key::Back)),
         0x03 => single(Some(Key::Cancel)),
-        0x1a => single(Some(Key::Suspend)),
         0x0c => single(Some(Key::Redraw)),
         0..0x20 => single(None),
         0x20.. => letter(bytes),
@@ -185,7 +182,7 @@ mod tests {
         (b"a", &[Key::Char('a')]),
         ("é日".as_bytes(), &[Key::Char('é'), Key::Char('日')]),
         (b"\r\x7f\x08", &[Key::Enter, Key::Back, Key::Back]),
-        (b"\x03\x1a\x0c\t\n", &[Key::Cancel, Key::Suspend, Key::Redraw]),
+        (b"\x03\x1a\x0c\t\n", &[Key::Cancel, Key::Redraw]),
         (b"\x1b[A\x1b[B\x1bOA\x1bOB", &[Key::Up, Key::Down, Key::Up, Key::Down]),
         (b"\x1b[C\x1bOD", &[Key::Right, Key::Left]),
         (b"\x1b[5~\x1b[6~", &[Key::PageUp, Key::PageDown]),

@@ -55,7 +55,7 @@ const HOOK_SCRATCH: &str = "DORMOUSE_HOOK_SCRATCH";
 pub const MANAGER_VARS: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
 
 /// Signals that may end a command, by name.
-pub const SIGNALS: &[(&str, Signal)] = &[
+const SIGNALS: &[(&str, Signal)] = &[
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
     ("QUIT", Signal::QUIT),

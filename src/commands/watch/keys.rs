@@ -73,7 +73,7 @@ impl Dashboard {
                     }
                 }
             }
-            Key::Suspend | Key::Redraw => {}
+            Key::Redraw => {}
         }
         Ok(false)
     }
