@@ -91,7 +91,9 @@ impl ProcessOutput<'_> {
         has_ended: impl Fn() -> Result<bool>,
     ) -> Result<()> {
         if self.agent.store().is_remote() && !self.dir.exists() {
-            session.out.note("no output of it is on this machine: look on the machine on which it ran");
+            session.out.note(
+                "this machine has no output of it: there is none, or it is on the machine on which it ran",
+            );
         }
         let mut log = self.dir.follow(self.stream, self.last);
         let mut characters = Characters::default();

@@ -463,7 +463,7 @@ fn doctor_names_a_pool_that_no_machine_ticks() {
     assert!(!waiting());
 }
 
-/// A command that has no output to show on this machine says so, because another machine may have
+/// A command that finds no output on this machine prints a note, because another machine may have
 /// the output.
 #[test]
 fn a_command_reports_that_the_output_is_on_another_machine() {
@@ -481,6 +481,6 @@ fn a_command_reports_that_the_output_is_on_another_machine() {
         assert_eq!(one.run(args.iter().copied()), here);
         let ran = other.cmd(args.iter().copied()).output();
         assert_eq!((ran.code(), ran.stdout.as_str()), (0, ""), "{ran}");
-        assert!(ran.stderr.contains("no output of it is on this machine"), "{ran}");
+        assert!(ran.stderr.contains("this machine has no output of it"), "{ran}");
     }
 }
