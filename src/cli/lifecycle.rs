@@ -94,8 +94,8 @@ pub struct CloneArgs {
 /// Change the settings of an agent in an editor
 ///
 /// Opens a copy of its agent.toml with $VISUAL, else $EDITOR, else vi. When the editor ends, a
-/// valid copy replaces agent.toml; an invalid one is kept, and the error names it. If agent.toml has
-/// changed meanwhile, it is not overwritten and the copy is kept. The next step uses the new
+/// valid copy replaces agent.toml; an invalid one is kept, and the error names it. If agent.toml
+/// has changed meanwhile, it is not overwritten and the copy is kept. The next step uses the new
 /// settings.
 #[derive(Debug, Args)]
 pub struct EditArgs {
@@ -175,7 +175,7 @@ pub struct RmArgs {
     /// Delete unfinished work, too
     #[arg(short, long)]
     pub force: bool,
-    /// Write the stream of the only agent to this new file [default: AGENT.tar for each agent]
+    /// Write the stream to this new file, for one agent only [default: AGENT.tar for each agent]
     #[arg(short, long, value_name = "FILE", conflicts_with = "no_export")]
     pub output: Option<PathBuf>,
     /// Export nothing: the agent can't be restored

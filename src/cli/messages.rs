@@ -158,8 +158,8 @@ pub enum QueueCommand {
     Dead {
         #[command(flatten)]
         agents: AgentFlags,
-        /// Acknowledge all that needs attention instead of listing it, dead letters or not. No
-        /// message is changed
+        /// Acknowledge all attentions of the agents, not only those about dead letters, and list
+        /// nothing. No message is changed
         #[arg(long)]
         ack: bool,
     },

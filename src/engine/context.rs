@@ -170,8 +170,9 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// Clears the directory of a settled run. Errors are ignored, because the directory is removed
-    /// later. Must be called after the hooks were notified of the settlement.
+    /// Clears the directory of a settled run. Errors are ignored, because the whole directory is
+    /// removed after its retention period. Must be called after the hooks were notified of the
+    /// settlement.
     pub fn clear_run(self, run: &Run, retention: Retention) {
         let _ = self.agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
         let written = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));

@@ -240,6 +240,7 @@ pub struct Hinted {
 
 /// Message as admitted (contract, semantics §9), with fields that dormouse sets later while it
 /// processes the message. The origin and other fields about the provenance never change.
+// `Message::new` makes a message of the least authority, as if a program had dropped its file.
 #[serde_with::skip_serializing_none]
 #[serde_with::apply(Option => #[new(default)], Vec => #[new(default)], bool => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]

@@ -1,4 +1,4 @@
-//! Settings that may be a number or a text.
+//! Reader of settings that may be a number or a text.
 
 use std::fmt;
 

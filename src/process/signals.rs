@@ -23,7 +23,7 @@ pub struct Signals {
 impl Signals {
     pub fn catch() -> Result<Signals> {
         let signals = Signals { watch: watch()? };
-        // Drops a signal that was caught after the last reading.
+        // Drops a signal that arrived after the last call of `caught` and did not end this process.
         if signals.watch.idle.load(Ordering::SeqCst) {
             signals.caught();
         }

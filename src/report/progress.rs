@@ -2,7 +2,8 @@
 //!
 //! The line is drawn on stderr, only on a terminal that can erase a line, and only by a process in
 //! the foreground of that terminal. Every other write to a stream uses `without_bar`, which erases
-//! the line first. No timer redraws the line: the working code does.
+//! the line first. No timer redraws the line: the working code does. A signal that ends the process
+//! leaves the line on the terminal.
 
 use std::env;
 use std::io::{self, IsTerminal};

@@ -27,7 +27,8 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     }))
 }
 
-/// Returns a trigger with its deliveries, as far as steps have taken them up.
+/// Returns a trigger with the number of deliveries that steps have taken up, and the time of the
+/// last one.
 pub fn object(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     let mut object = capability(trigger, ingress);
     object["delivery_count"] = json!(trigger.delivery_count);

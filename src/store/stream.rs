@@ -63,7 +63,8 @@ pub struct Meta {
     pub(super) path: PathBuf,
     pub length: u64,
     pub is_executable: bool,
-    /// Time of the last write, in seconds since 1970; 0 for a record, which names its own times.
+    /// Time of the last write, in seconds since 1970. 0 for checkpoints, and for records, which
+    /// name their own times.
     pub written_at: u64,
 }
 

@@ -230,8 +230,7 @@ impl Sandbox {
     fn copy_records(&self, former: &str) {
         let Some(from) = self.schema() else { return };
         let (to, url) = self.new_schema();
-        let tables =
-            "agent state due inbox record plan file dedupe lease archive event blob trigger_key anchor";
+        let tables = "agent state due inbox record plan dedupe lease archive event blob trigger_key anchor";
         let copied: String = tables
             .split(' ')
             .map(|table| {

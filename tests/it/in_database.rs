@@ -89,7 +89,7 @@ const ABOUT_FILES: &[&str] = &[
     "metrics::an_unreadable_agent_is_counted_and_named",
     "metrics::counters_survive_gc_and_export",
     "metrics::over_http_no_private_agent_is_named",
-    "naming::an_agent_name_after_ack_or_drop_names_the_agent",
+    "naming::ack_takes_the_named_agents_or_all_and_drop_needs_one_agent",
     "naming::events_follow_ends_without_a_reader_or_a_state_directory",
     "naming::every_list_covers_all_agents_unless_some_are_named",
     "stop::a_stop_that_is_killed_between_its_commit_and_its_files_is_finished_by_the_tick",

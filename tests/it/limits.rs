@@ -339,7 +339,7 @@ fn batch(messages: usize) -> String {
     (0..messages).map(|number| format!("{{\"text\": \"{number}\"}}\n")).collect()
 }
 
-/// A batch syncs its files on threads, or without them if no thread can be started.
+/// A batch succeeds where no thread can be started.
 #[test]
 fn a_batch_needs_no_threads() {
     let Some(crowded) = Crowded::new("true") else { return };

@@ -204,7 +204,8 @@ fn an_interrupted_turn_is_reported_below_its_age() {
     let sandbox = started("sleep 30");
     say(&sandbox, "work");
     let seen = on_terminal(sandbox.cmd(["tick", "ada"]), "xterm", Some(("1s so far", b"\x03")));
-    // The terminal has echoed the key, so the command can't erase the line above.
+    // The echo of the key has moved the cursor to the next line, so the command can't erase the
+    // line with the age.
     let ended = "ada  start_model_turn (a message from you) → interrupted: ";
     assert!(seen.end.contains(ended) && !seen.end.contains("2s so far"), "{}", seen.end);
 }

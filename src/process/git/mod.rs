@@ -1,5 +1,5 @@
 //! Calls git for `tick --commit`, and in [`exchange`] for `sync` and `tick --push`. Programs that a
-//! repository configures (hooks, monitors) run only if the settings allow them.
+//! repository configures (hooks, a file system monitor) run only if the settings allow them.
 
 pub mod exchange;
 pub mod index;

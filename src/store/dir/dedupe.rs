@@ -168,7 +168,8 @@ pub fn entries(
     Ok(found.into_values())
 }
 
-/// Removes the dedupe keys of days that ended before a moment. Called when a new day begins.
+/// Removes the dedupe keys of days that ended before a moment. Called after each commit that admits
+/// a dedupe key.
 pub fn forget_old_days(view: &View<'_>, before: Time) -> Result<()> {
     let oldest = Time::from_millis(before.as_millis() - 2 * DAY.as_millis() as i64).day();
     let dir = view.agent.join(layout::DEDUPE);

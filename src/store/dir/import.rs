@@ -220,7 +220,7 @@ impl Drop for DirImport<'_> {
     }
 }
 
-/// Gives a file the mode and the time in its stream header, if that has a time.
+/// Gives a file the mode in its stream header, and the time if the header has one.
 fn finish(file: &File, cap: &CapPath, meta: &Meta) -> Result<()> {
     if meta.is_executable {
         rustix::fs::fchmod(file.as_fd(), rustix::fs::Mode::RWXU).context("change the mode of", cap)?;

@@ -62,7 +62,7 @@ impl DirStore {
 }
 
 /// True if other machines may write to the directory without a notification on this machine. Also
-/// true for an unknown file system, and for every file system of a program.
+/// true if the kernel does not name the file system, and for every FUSE file system.
 pub fn may_be_shared(dir: &Path) -> bool {
     let mount = machine::mount_of(dir);
     let kind = mount.as_deref().and_then(|mount| mount.split_once(" - ")?.1.split(' ').next());
