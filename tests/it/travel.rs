@@ -102,8 +102,9 @@ pub fn rewritten(before: &Tree, after: &Tree) -> Vec<PathBuf> {
     changed.map(|(path, _)| path.clone()).collect()
 }
 
-/// Path in the agent's directory, content, and modification time (in s) of each exported file.
-fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, i64)> {
+/// Path in the agent's directory and content of each exported file, and for files of turns and hooks
+/// the modification time (in s), which the stream contains.
+fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, Option<i64>)> {
     let dir = sandbox.agent("ada");
     let is_local = |path: &Path| {
         let top = path.iter().next().unwrap().to_str().unwrap();
@@ -113,7 +114,10 @@ fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, i64)> {
     };
     let files = tree(&dir).into_iter().filter(|(path, _)| path.is_file());
     let files = files.map(|(path, (_, bytes, at))| {
-        (path.strip_prefix(&dir).unwrap().to_owned(), bytes, at / 1_000_000_000)
+        let path = path.strip_prefix(&dir).unwrap().to_owned();
+        let is_checkpoint = path.file_name().unwrap().to_str().unwrap().starts_with("checkpoint");
+        let is_timed = path.starts_with("runs") && !is_checkpoint || path.starts_with("hooks");
+        (path, bytes, is_timed.then_some(at / 1_000_000_000))
     });
     files.filter(|(path, ..)| !is_local(path)).collect()
 }
