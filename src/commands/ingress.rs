@@ -14,7 +14,7 @@ use crate::engine::context::Context;
 use crate::engine::delivery::{self, DeliveryProof};
 use crate::engine::lookup::existing;
 use crate::engine::session::Session;
-use crate::engine::views::{self, ArchiveSearch};
+use crate::engine::views;
 use crate::error::{Error, IoContext, Result, Status as Exit};
 use crate::http::connection::{self, IoDeadline};
 use crate::http::{HttpAnswer, HttpRequest, HttpStatus, cgi};
@@ -165,7 +165,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
     if agent.identity()?.visibility != Visibility::Public {
         return Ok(None);
     }
-    let facts = views::facts(&agent, session.clock.now(), ArchiveSearch::Named, false)?;
+    let facts = views::facts(&agent, session.clock.now(), false)?;
     Ok(Some(shown(summary(&facts))))
 }
 

@@ -9,7 +9,7 @@ use crate::engine::installed::{self, Installed};
 use crate::engine::owner::name_holder;
 use crate::engine::session::{Session, agents};
 use crate::engine::step::{Preview, forecast, preview};
-use crate::engine::views::{self, ArchiveSearch};
+use crate::engine::views;
 use crate::error::{Error, Result, Status};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::event::{Event, EventKind};
@@ -34,11 +34,12 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
-    let wants = |field: &str| args.field.as_deref().is_none_or(|path| path.split('.').next() == Some(field));
-    let past = if wants("reduced") { ArchiveSearch::Named } else { ArchiveSearch::Counted };
-    // Text output lists no children, so children are read only for JSON or a named field.
-    let all_children = (args.field.is_some() || session.out.is_json()) && wants("children");
-    let facts = views::facts(&agent, now, past, all_children)?;
+    // Children are expensive to find, so they are read only for JSON and for a field that is named.
+    let all_children = match args.field.as_deref() {
+        Some(path) => path.split('.').next() == Some("children"),
+        None => session.out.is_json(),
+    };
+    let facts = views::facts(&agent, now, all_children)?;
     let Some(path) = &args.field else {
         return answer(session, &shown(summary::summary(&facts)), |out| summary::text(&facts, out));
     };

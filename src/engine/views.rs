@@ -26,14 +26,9 @@ use super::{environment, load};
 
 /// Reads the facts for an agent's summary, without a lock. `all_children`: also returns all
 /// children, for which every agent of the store is read.
-pub fn facts<'s>(
-    agent: &Agent<'s>,
-    now: Time,
-    search: ArchiveSearch,
-    all_children: bool,
-) -> Result<Facts<'s>> {
+pub fn facts<'s>(agent: &Agent<'s>, now: Time, all_children: bool) -> Result<Facts<'s>> {
     let store = agent.store();
-    let (records, arrivals) = look(agent, now, search)?;
+    let (records, arrivals) = look(agent, now, true)?;
     Ok(Facts {
         identity: agent.identity()?,
         triggers: agent.triggers()?,
@@ -50,7 +45,7 @@ pub fn facts<'s>(
 
 /// Returns an agent's row in a list. `identity` is `None` if the row does not show it.
 pub fn line(agent: &Agent<'_>, identity: Option<Identity>, now: Time) -> Result<ListRow> {
-    let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
+    let (records, arrivals) = look(agent, now, false)?;
     Ok(ListRow::new(&records, &arrivals, identity, now))
 }
 
@@ -78,34 +73,24 @@ pub fn readings(
 }
 
 fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
-    let (records, arrivals) = look(agent, now, ArchiveSearch::Counted)?;
+    let (records, arrivals) = look(agent, now, false)?;
     Ok(Reading::new(agent.identity()?.visibility, records, &arrivals, now))
 }
 
-/// Loads records and inbox at one revision. `past`: search for messages settled without a turn.
-fn look(agent: &Agent<'_>, now: Time, past: ArchiveSearch) -> Result<(Records, Arrivals)> {
+/// Loads records and inbox at one revision. `names_reduced`: also searches the archive for the ids
+/// of messages settled without a turn.
+fn look(agent: &Agent<'_>, now: Time, names_reduced: bool) -> Result<(Records, Arrivals)> {
     agent.read(|seen, state| {
         let seen = seen.without_passed_over(&state);
         let mut queued = seen.keys()?;
         let claimed = state.current_run.as_ref().map(|run| run.message_id);
         queued.retain(|key| Some(key.id) != claimed);
-        let reduced = match past {
-            ArchiveSearch::Counted => Vec::new(),
-            ArchiveSearch::Named => {
-                load::reduced(&seen, &state, now)?.iter().rev().map(|message| message.id).collect()
-            }
-        };
+        let reduced = if names_reduced { load::reduced(&seen, &state, now)? } else { Vec::new() };
+        let reduced = reduced.iter().rev().map(|message| message.id).collect();
         let rejected = seen.count_rejected(&state)?;
         let records = load::load_snapshot(agent, &seen, state, now)?;
         Ok((records, Arrivals { queued, rejected, reduced }))
     })
-}
-
-/// Search of the archive for messages that were settled without a turn: count them or list ids.
-#[derive(Debug, Clone, Copy)]
-pub enum ArchiveSearch {
-    Counted,
-    Named,
 }
 
 /// Returns all children of an agent, each with its status.
