@@ -1,7 +1,5 @@
 //! Only source of time, ids and randomness. `DORMOUSE_NOW` fixes the time of one invocation.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -117,9 +115,7 @@ fn fill(bytes: &mut [u8; 8]) -> Result<()> {
         *bytes = (mixed ^ mixed >> 31).to_le_bytes();
         return Ok(());
     }
-    if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()) == Ok(bytes.len()) {
-        return Ok(());
-    }
-    let device = Path::new("/dev/urandom");
-    File::open(device).and_then(|mut file| file.read_exact(bytes)).context("read", device)
+    // The kernel never returns fewer than the requested bytes if these are at most 256.
+    let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
+    filled.map(drop).context("read", Path::new("the kernel's random numbers"))
 }

@@ -45,7 +45,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
-        ceiling: 1_156,
+        ceiling: 1_152,
         goal: 800,
     },
 ];
