@@ -1,7 +1,7 @@
 //! Creation of an agent with all its files, by `create` or for a delegation to a new child.
 
 use crate::error::Result;
-use crate::model::agent::{AgentKind, Identity, Status as AgentStatus, Visibility};
+use crate::model::agent::{AgentKind, Identity, Visibility};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{Trigger, TriggerScope};
 use crate::rules::transition::lifecycle;
@@ -27,14 +27,8 @@ pub struct AgentRequest {
     pub secret_sha256: String,
 }
 
-/// Result of creating an agent.
-pub struct Made {
-    pub status: AgentStatus,
-    pub trigger_id: TriggerId,
-}
-
-/// Creates an agent with all its files, atomically.
-pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<Made> {
+/// Creates an agent with all its files, atomically. Returns the id of its first trigger.
+pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<TriggerId> {
     let AgentRequest { name, parent, visibility, policy: text, hooks, secret_sha256 } = new;
     let policy = store.local().policy_from(SETTINGS, &text)?;
     let default = if parent.is_some() { Visibility::Private } else { Visibility::Public };
@@ -54,8 +48,7 @@ pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<Made>
     };
     // The first transaction is not committed; its records are the content of the new directory.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
-    let made = Made { status: first.state.status, trigger_id: trigger.id };
     let (state, events) = (first.state, first.events);
     store.create(&NewAgent { identity, policy: text, state, events, trigger, hooks })?;
-    Ok(made)
+    Ok(id)
 }

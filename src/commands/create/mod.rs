@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use crate::cli;
 use crate::engine::authority;
 use crate::engine::context::Context;
-use crate::engine::new_agent::{AgentRequest, Made, make};
+use crate::engine::new_agent::{AgentRequest, make};
 use crate::engine::new_file::NewFile;
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
@@ -207,8 +208,8 @@ fn make_with(
         secret.keep();
         script.into_iter().for_each(NewFile::keep);
     }
-    let Made { status, trigger_id } = made?;
-    let mut object = json!({ "agent": name, "status": status, "trigger_id": trigger_id });
+    let trigger_id = made?;
+    let mut object = json!({ "agent": name, "status": AgentStatus::Booting, "trigger_id": trigger_id });
     secret.add_to(&mut object, "trigger_secret", &session.out);
     Ok((trigger_id, object))
 }

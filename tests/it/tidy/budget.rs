@@ -39,7 +39,7 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_530,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_127, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_120, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_447, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_785, goal: 3_300 },
     Room {
