@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::error::{Error, Result};
-use crate::model::agent::{Identity, Status};
-use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::agent::Identity;
+use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::message::{Message, MessageKind};
 use crate::model::record::Record;
 use crate::model::records::Records;
@@ -17,7 +17,7 @@ use crate::report::dashboard::AgentDetail;
 use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::metrics::{Reading, Readings};
-use crate::report::summary::{ActiveChild, Arrivals, ChildAgent, Facts};
+use crate::report::summary::{Arrivals, ChildAgent, Facts};
 use crate::report::timeline::{Activity, Pause, ShownTurn, Stay};
 use crate::store::{Agent, RecordWatch, Snapshot, Store};
 
@@ -29,11 +29,13 @@ use super::{environment, load};
 pub fn facts<'s>(agent: &Agent<'s>, now: Time, all_children: bool) -> Result<Facts<'s>> {
     let store = agent.store();
     let (records, arrivals) = look(agent, now, true)?;
+    let at_work = records.tasks.iter().filter_map(|task| Some(child(store, task.child()?, Some(task.id))));
+    let all = if all_children { Some(children_of(store, agent.name())?) } else { None };
     Ok(Facts {
         identity: agent.identity()?,
         triggers: agent.triggers()?,
-        at_work: children(store, &records),
-        children: if all_children { Some(self::all_children(store, agent.name())?) } else { None },
+        at_work: at_work.collect(),
+        children: all.map(|names| names.iter().map(|name| child(store, name, None)).collect()),
         ingress: store.local().ingress(),
         cwd: store.anchor().leads_to(&records.policy.turn.workdir),
         workspace: environment::workspace_path(store, &records.policy),
@@ -93,15 +95,9 @@ fn look(agent: &Agent<'_>, now: Time, names_reduced: bool) -> Result<(Records, A
     })
 }
 
-/// Returns all children of an agent, each with its status.
-fn all_children(store: &Store, parent: &AgentName) -> Result<Vec<ChildAgent>> {
-    let children = children_of(store, parent)?.into_iter();
-    Ok(children.map(|agent| ChildAgent { status: status(store, &agent), agent }).collect())
-}
-
-/// Returns the status of an agent; `None` if it can't be read.
-fn status(store: &Store, name: &AgentName) -> Option<Status> {
-    store.agent(name).and_then(|agent| agent.peek()).ok().map(|state| state.status)
+fn child(store: &Store, name: &AgentName, task_id: Option<TaskId>) -> ChildAgent {
+    let state = store.agent(name).and_then(|agent| agent.peek()).ok();
+    ChildAgent { task_id, agent: name.clone(), status: state.map(|state| state.status) }
 }
 
 /// Returns the names of all children of an agent. Expensive, because the identity of every agent in
@@ -112,14 +108,6 @@ pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> 
     let identity = |name: &AgentName| store.agent(name).and_then(|agent| agent.identity());
     names.retain(|name| identity(name).is_ok_and(|identity| identity.parent.as_ref() == Some(parent)));
     Ok(names)
-}
-
-/// Returns the children that work on open tasks of an agent, each with its status.
-fn children(store: &Store, records: &Records) -> Vec<ActiveChild> {
-    let at_work = records.tasks.iter().filter_map(|task| Some((task.id, task.child()?)));
-    at_work
-        .map(|(task_id, child)| ActiveChild { task_id, agent: child.clone(), status: status(store, child) })
-        .collect()
 }
 
 /// Maximum number of messages, and of events, in the detail view.

@@ -32,18 +32,12 @@ use super::text::{self, count, due, one_line, relative, since, table, tally};
 use super::trigger::{capability, default_ingress};
 use super::wait;
 
-/// Agent that works on a delegated task.
-#[derive(Debug, Clone, Serialize)]
-pub struct ActiveChild {
-    pub task_id: TaskId,
-    pub agent: AgentName,
-    /// Status of the child; `None` if the child can't be read.
-    pub status: Option<Status>,
-}
-
 /// Child of the agent.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChildAgent {
+    /// Delegated task on which the child works; `None` in the list of all children.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<TaskId>,
     pub agent: AgentName,
     /// Status of the child; `None` if the child can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,7 +74,7 @@ pub struct Facts<'a> {
     pub arrivals: Arrivals,
     pub triggers: Vec<Trigger>,
     pub ingress: &'a IngressSettings,
-    pub at_work: Vec<ActiveChild>,
+    pub at_work: Vec<ChildAgent>,
     /// Children of the agent; `None` if the caller does not need them.
     pub children: Option<Vec<ChildAgent>>,
     /// Directories of the agent's turns, as absolute paths by its current policy.

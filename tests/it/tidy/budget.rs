@@ -39,9 +39,9 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_530,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_120, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_108, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_447, goal: 8_500 },
-    Room { name: "report", paths: &["report/"], ceiling: 4_785, goal: 3_300 },
+    Room { name: "report", paths: &["report/"], ceiling: 4_779, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
