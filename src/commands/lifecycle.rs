@@ -8,7 +8,7 @@ use crate::cli;
 use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::{Committed, Context};
 use crate::engine::effects::{self, Effect, after_failure};
-use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_current, start_agent, wait_for_section};
+use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_over, start_agent, wait_for_section};
 use crate::engine::installed::HookName;
 use crate::engine::monitor::KILL_GRACE;
 use crate::engine::owner::{away, away_task, refuse_foreign_claim};
@@ -26,7 +26,6 @@ use crate::model::run::Terminal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
-use crate::process::wait_until;
 use crate::report::text::relative;
 use crate::rules::transition::lifecycle::{self, Given, retry_held};
 use crate::rules::transition::moved::let_go;
@@ -129,9 +128,7 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
             if run.stopping.is_none() {
                 // The agent's tick should end the turn, because many programs handle a second
                 // signal differently. After `TICK_GRACE` this process ends the turn itself.
-                wait_until(TICK_GRACE, || {
-                    Ok(!is_current(&agent, run.run_id)? || !agent.is_leased(Subject::Run)?)
-                })?;
+                is_over(&agent, run.run_id, TICK_GRACE)?;
             }
             end_run(Context::new(session, &agent), &run, grace, settings.signal)?
         }

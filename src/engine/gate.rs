@@ -257,11 +257,6 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: E
     Ok(state)
 }
 
-/// True if a run is still the current run of its agent.
-pub fn is_current(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
-    Ok(agent.peek()?.current_run.is_some_and(|run| run.run_id == run_id))
-}
-
 /// Returns the time at which a run's processes are killed, if it is current and being stopped.
 fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     let run = agent.peek()?.current_run.filter(|run| run.run_id == run_id);
@@ -308,16 +303,16 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: EndOr
         let ended = leftover.end_by(&mut patience)?;
         killed |= ended == EndedBy::Kill;
         quiet = if ended == EndedBy::Nothing { quiet + 1 } else { 0 };
-        if is_over(agent, run_id)? || quiet == QUIET_SCANS {
+        if is_over(agent, run_id, SCAN_PAUSE)? || quiet == QUIET_SCANS {
             return Ok(killed);
         }
     }
 }
 
-/// True once the tick of a run has settled the run or has died. Waits up to `SCAN_PAUSE`.
-fn is_over(agent: &Agent<'_>, run_id: RunId) -> Result<bool> {
-    wait_until(SCAN_PAUSE, || {
-        let settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
-        Ok(settled || !agent.is_leased(Subject::Run)?)
+/// True once the tick of a run has settled the run or has died. Waits up to `patience`.
+pub fn is_over(agent: &Agent<'_>, run_id: RunId, patience: Duration) -> Result<bool> {
+    wait_until(patience, || {
+        let is_settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);
+        Ok(is_settled || !agent.is_leased(Subject::Run)?)
     })
 }

@@ -94,7 +94,7 @@ pub fn run(
     let turn = Turn { context, claimed, records, lease };
     let end = run_claimed(&turn, history)?;
     let cancelled_by = end.cancelled_by;
-    let (settled, records, run) = settle(turn, end)?;
+    let (settled, records, run) = settle_refusable(end, |end| settle(context, run_id, &turn.lease, end))?;
     Ok(EndedTurn { run_id, attempt, settled, records, run, cancelled_by })
 }
 
@@ -255,15 +255,6 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
     }
 }
 
-/// Settles a run after any end. If another process has settled the run, only the output is
-/// recorded. Returns the settlement, the records after it, and the record of the run.
-///
-/// The lease is released with the commit or before the lock, so that the next process with the lock
-/// finds no lease of a settled run.
-fn settle(turn: Turn<'_>, end: TurnEnd) -> Result<(Settled, Records, Option<Run>)> {
-    settle_refusable(end, |end| try_to_settle(turn.context, turn.claimed.run.run_id, &turn.lease, end))
-}
-
 /// Calls `settle` with the end of a turn. If the records refuse the end, calls `settle` again
 /// without the outcome, so that the run fails: an unsettled run would block every later step.
 pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) -> Result<T> {
@@ -299,8 +290,12 @@ pub fn settle_in_draft(
     Ok(())
 }
 
-/// Settles a run in one transaction.
-fn try_to_settle(
+/// Settles a run after any end, in one transaction. If another process has settled the run, only the
+/// output is recorded. Returns the settlement, the records after it, and the record of the run.
+///
+/// The lease is released with the commit or before the lock, so that the next process with the lock
+/// finds no lease of a settled run.
+fn settle(
     context: Context<'_>,
     run_id: RunId,
     lease: &HeldLease,

@@ -39,8 +39,8 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_530,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 7_108, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_447, goal: 8_500 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 7_098, goal: 4_900 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_444, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_779, goal: 3_300 },
     Room {
         name: "rest",
