@@ -290,8 +290,8 @@ pub fn settle_in_draft(
     Ok(())
 }
 
-/// Settles a run after any end, in one transaction. If another process has settled the run, only the
-/// output is recorded. Returns the settlement, the records after it, and the record of the run.
+/// Settles a run after any end, in one transaction. If another process has settled the run, only
+/// the output is recorded. Returns the settlement, the records after it, and the record of the run.
 ///
 /// The lease is released with the commit or before the lock, so that the next process with the lock
 /// finds no lease of a settled run.

@@ -102,8 +102,8 @@ pub fn rewritten(before: &Tree, after: &Tree) -> Vec<PathBuf> {
     changed.map(|(path, _)| path.clone()).collect()
 }
 
-/// Path in the agent's directory and content of each exported file, and for files of turns and hooks
-/// the modification time (in s), which the stream contains.
+/// Path in the agent's directory and content of each exported file, and the modification time (in
+/// s) of files of turns and hooks, which the stream contains.
 fn contents(sandbox: &Sandbox) -> Vec<(PathBuf, Vec<u8>, Option<i64>)> {
     let dir = sandbox.agent("ada");
     let is_local = |path: &Path| {
