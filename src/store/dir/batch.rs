@@ -54,7 +54,7 @@ impl DirBatch<'_> {
         let path = self.staged(message.key());
         let file = self.disk.stage_unsynced(&path, &encode(message))?;
         self.keys.push(message.key());
-        if self.keys.len() > ONE_BY_ONE {
+        if self.keys.len() > ONE_BY_ONE || !self.disk.syncs() {
             return Ok(());
         }
         self.unsynced.push((file, path));
@@ -123,8 +123,8 @@ impl Drop for DirBatch<'_> {
     }
 }
 
-/// Maximum number of files that are synced one by one. For more, the whole file system is synced
-/// once, which is faster.
+/// Maximum number of files that are synced as such. For more, the whole file system is synced once,
+/// which is faster.
 const ONE_BY_ONE: usize = 256;
 
 /// Number of files that are open and synced together: enough to share the cost, few enough for the
