@@ -20,7 +20,7 @@ use crate::model::refusal::Refusal;
 use crate::model::state::{CurrentRun, State};
 use crate::model::submission::CalledBy;
 use crate::model::time::Span;
-use crate::process::turn::{MonitorDecision, NoMonitor};
+use crate::process::turn::NoMonitor;
 use crate::process::{Signal, foreground, signal_named};
 use crate::rules::preemption::{asks_to_yield, is_interjection, protected_until};
 use crate::rules::transition::arrival::staleness;
@@ -401,19 +401,8 @@ fn run_command(
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
     }
-    let mut monitor = of_state(Context::new(session, agent), |state: &State| match asked(state) {
-        Ok(None) => {
-            let now = session.clock.now();
-            let run = state.current_run.as_ref();
-            // An expired critical section changes no record, so the monitor asks again then.
-            let section = run.and_then(|run| protected_until(run, now));
-            let section = section.and_then(|until| instant_of(until, now));
-            // An arriving message changes no record, so the monitor also polls the inbox.
-            let listens = Instant::now().checked_add(LISTENS);
-            MonitorDecision::Continue { next_check: section.into_iter().chain(listens).min() }
-        }
-        Ok(Some(_)) | Err(_) => MonitorDecision::Ends,
-    });
+    let mut monitor =
+        of_state(Context::new(session, agent), |state: &State| !matches!(asked(state), Ok(None)));
     let ran = foreground::run(&args.argv, &mut monitor, &ending)?;
     if let Some(trouble) = &ran.trouble {
         session.out.note(trouble);

@@ -14,7 +14,6 @@ use crate::model::time::Time;
 use crate::model::turn::TurnEnd;
 use crate::process::ProcessMark;
 use crate::process::leftover::LeftoverProcesses;
-use crate::process::turn::MonitorDecision;
 use crate::rules::execution::overdue;
 use crate::rules::step::Before;
 use crate::rules::transition::draft::Draft;
@@ -209,14 +208,8 @@ pub fn recover(
     context.notify();
     let event = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
     // A `stop` changes the execution state, and must then end the recovery and its hook.
-    let lasts = |state: &State| {
-        if state.execution == begun.execution {
-            MonitorDecision::Continue { next_check: None }
-        } else {
-            MonitorDecision::Ends
-        }
-    };
-    let mut monitor = (LeaseKeeper(lease), of_state(context, lasts));
+    let is_over = |state: &State| state.execution != begun.execution;
+    let mut monitor = (LeaseKeeper(lease), of_state(context, is_over));
     let failure = hook.run_within(&event, limit, &mut monitor)?;
     lease.map_or(Ok(()), |lease| lease.refuse_lost("the recovery"))?;
     let OpenTxn { locked, mut draft, .. } = context.open()?;

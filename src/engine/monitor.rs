@@ -10,15 +10,15 @@ use crate::model::preemption::{Critical, FreeResources};
 use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::model::time::{Span, Time};
-use crate::process::turn::{Monitor, MonitorDecision};
+use crate::process::turn::Monitor;
 use crate::process::{host, is_past};
 use crate::report::progress::Age;
 use crate::rules::preemption::{force_at, protected_until};
 use crate::rules::priority::first_to_go;
 use crate::rules::transition::preemption::{force, request, request_end};
-use crate::store::{HeldLease, StoreVersion};
+use crate::store::HeldLease;
 
-use super::context::{Context, has_command_section};
+use super::context::Context;
 use super::resources::yielding_when_low;
 
 /// Default time between SIGTERM and SIGKILL.
@@ -29,7 +29,7 @@ pub const KILL_GRACE: Duration = Duration::from_secs(5);
 const READ_PAUSE: Duration = Duration::from_millis(200);
 
 /// Pause between two reads of the agent's state if each is a query to a database.
-pub const QUERY_PAUSE: Duration = Duration::from_secs(1);
+const QUERY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether a lease is due for renewal.
 const BEATS: Duration = Duration::from_secs(1);
@@ -40,30 +40,18 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to record why a turn is ended; after these, it is ended without a record.
 const RECORD_ATTEMPTS: u32 = 25;
 
-/// Returns `decision`, but with the next call of the monitor at `limit` or earlier.
-fn asked_by(decision: MonitorDecision, limit: Option<Instant>) -> MonitorDecision {
-    match decision {
-        MonitorDecision::Ends => MonitorDecision::Ends,
-        MonitorDecision::Continue { next_check } => {
-            MonitorDecision::Continue { next_check: next_check.into_iter().chain(limit).min() }
-        }
-    }
-}
-
 /// Two monitors as one: each can end the command. Only the second is told of timeout and signals.
 impl<A: Monitor, B: Monitor> Monitor for (A, B) {
-    fn ask(&mut self) -> MonitorDecision {
-        match self.0.ask() {
-            MonitorDecision::Ends => MonitorDecision::Ends,
-            MonitorDecision::Continue { next_check } => asked_by(self.1.ask(), next_check),
-        }
+    fn pause(&self) -> Option<Duration> {
+        self.0.pause().into_iter().chain(self.1.pause()).min()
     }
 
-    fn late(&mut self) -> MonitorDecision {
-        match self.0.ask() {
-            MonitorDecision::Ends => MonitorDecision::Ends,
-            MonitorDecision::Continue { .. } => self.1.late(),
-        }
+    fn ask(&mut self) -> bool {
+        self.0.ask() || self.1.ask()
+    }
+
+    fn late(&mut self) -> bool {
+        self.0.ask() || self.1.late()
     }
 
     fn signalled(&mut self, signal: i32) {
@@ -73,8 +61,12 @@ impl<A: Monitor, B: Monitor> Monitor for (A, B) {
 
 /// Monitor that may be absent.
 impl<M: Monitor> Monitor for Option<M> {
-    fn ask(&mut self) -> MonitorDecision {
-        self.as_mut().map_or(MonitorDecision::Continue { next_check: None }, M::ask)
+    fn pause(&self) -> Option<Duration> {
+        self.as_ref().and_then(M::pause)
+    }
+
+    fn ask(&mut self) -> bool {
+        self.as_mut().is_some_and(M::ask)
     }
 }
 
@@ -82,67 +74,49 @@ impl<M: Monitor> Monitor for Option<M> {
 pub struct LeaseKeeper<'a>(pub Option<&'a HeldLease>);
 
 impl Monitor for LeaseKeeper<'_> {
-    fn ask(&mut self) -> MonitorDecision {
-        if !self.0.is_none_or(HeldLease::beat) {
-            return MonitorDecision::Ends;
-        }
-        let beats = self.0.and_then(HeldLease::fence).map(|_| Instant::now() + BEATS);
-        MonitorDecision::Continue { next_check: beats }
+    fn pause(&self) -> Option<Duration> {
+        self.0.and_then(HeldLease::fence).map(|_| BEATS)
+    }
+
+    fn ask(&mut self) -> bool {
+        !self.0.is_none_or(HeldLease::beat)
     }
 }
 
-/// Monitor that calls `look` when the agent's records have changed or `due` is reached. `look`
-/// reads the records and decides if the command must end.
+/// Monitor that calls `look` after each pause. `look` reads the records and returns true if the
+/// command must end.
 pub struct RecordMonitor<'a, L> {
     context: Context<'a>,
     look: L,
-    /// Version of the records at the last read.
-    seen: Option<StoreVersion>,
-    /// Time of the next read if the records do not change.
-    due: Option<Instant>,
     next: Instant,
 }
 
-impl<'a, L: FnMut() -> Result<MonitorDecision>> RecordMonitor<'a, L> {
+impl<'a, L: FnMut() -> Result<bool>> RecordMonitor<'a, L> {
     fn new(context: Context<'a>, look: L) -> RecordMonitor<'a, L> {
-        RecordMonitor { context, look, seen: None, due: None, next: Instant::now() + READ_PAUSE }
-    }
-
-    fn poll(&mut self, now: Instant) -> MonitorDecision {
-        let Context { session, agent } = self.context;
-        let version = agent.version();
-        if version == self.seen && self.due.is_none_or(|due| now < due) {
-            return MonitorDecision::Continue { next_check: self.due };
-        }
-        // A killed command may have left its commit in the journal, which must be applied first.
-        let is_finished = agent.finish_interrupted(session.clock.now()).unwrap_or(true);
-        // Unreadable records are no reason to end the command; the settlement will report them.
-        let Ok(decision) = (self.look)() else { return MonitorDecision::Continue { next_check: None } };
-        self.seen = version.filter(|_| is_finished);
-        decision
+        RecordMonitor { context, look, next: Instant::now() + READ_PAUSE }
     }
 }
 
-impl<L: FnMut() -> Result<MonitorDecision>> Monitor for RecordMonitor<'_, L> {
-    fn ask(&mut self) -> MonitorDecision {
-        let now = Instant::now();
-        if now >= self.next {
-            match self.poll(now) {
-                MonitorDecision::Ends => return MonitorDecision::Ends,
-                MonitorDecision::Continue { next_check } => self.due = next_check,
-            }
-            let next = now + if self.context.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE };
-            self.next = self.due.map_or(next, |due| due.min(next));
+impl<L: FnMut() -> Result<bool>> Monitor for RecordMonitor<'_, L> {
+    fn pause(&self) -> Option<Duration> {
+        Some(if self.context.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE })
+    }
+
+    fn ask(&mut self) -> bool {
+        if !is_past(Some(self.next)) {
+            return false;
         }
-        MonitorDecision::Continue { next_check: Some(self.next) }
+        let Context { session, agent } = self.context;
+        self.next = Instant::now() + self.pause().unwrap_or_default();
+        // A killed command may have left its commit in the journal, which must be applied first.
+        let _ = agent.finish_interrupted(session.clock.now());
+        // Unreadable records are no reason to end the command; the settlement will report them.
+        (self.look)().unwrap_or(false)
     }
 }
 
 /// Returns a monitor that ends the command when `look` demands that for the agent's state.
-pub fn of_state<'a>(
-    context: Context<'a>,
-    mut look: impl FnMut(&State) -> MonitorDecision + 'a,
-) -> impl Monitor + 'a {
+pub fn of_state<'a>(context: Context<'a>, mut look: impl FnMut(&State) -> bool + 'a) -> impl Monitor + 'a {
     RecordMonitor::new(context, move || context.agent.peek().map(|state| look(&state)))
 }
 
@@ -152,8 +126,7 @@ pub fn of_state<'a>(
 pub fn of_task<'a>(context: Context<'a>, id: TaskId) -> Option<impl Monitor + 'a> {
     let look = move || {
         let task = context.agent.read(|seen, _| seen.open_one::<Task>(id))?;
-        let is_unwanted = task.is_none_or(|task| task.status == TaskStatus::Cancelling);
-        Ok(if is_unwanted { MonitorDecision::Ends } else { MonitorDecision::Continue { next_check: None } })
+        Ok(task.is_none_or(|task| task.status == TaskStatus::Cancelling))
     };
     context.store().is_remote().then(|| RecordMonitor::new(context, look))
 }
@@ -168,35 +141,30 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         let state = settled.as_ref().unwrap_or(state);
         let run = state.current_run.as_ref().filter(|run| run.run_id == run_id);
         // Another process has settled the run, so its command must not continue.
-        let Some(run) = run else { return MonitorDecision::Ends };
+        let Some(run) = run else { return true };
         let now = context.session.clock.now();
         let section = protected_until(run, now);
         let (own, over) = match (&run.condemned, &run.stopping, &run.preemption) {
             (Some(_), _, _) => match section {
                 Some(until) => (now, until),
-                None => return MonitorDecision::Ends,
+                None => return true,
             },
             (None, Some(stopping), _) => (stopping.kill_at, stopping.kill_at),
             (None, None, Some(request)) => (request.force_at, force_at(run).unwrap_or(request.force_at)),
-            (None, None, None) => return MonitorDecision::Continue { next_check: None },
+            (None, None, None) => return false,
         };
         let end = grace.end(over, over.min(own.max(now.after(max_section))), now);
-        if end.is_none_or(|end| Instant::now() < end) {
-            let unseen = has_command_section(run).then(|| Instant::now() + READ_PAUSE);
-            return MonitorDecision::Continue { next_check: end.into_iter().chain(unseen).min() };
+        if !is_past(end) {
+            return false;
         }
         if run.condemned.is_some() || run.stopping.is_some() {
-            return MonitorDecision::Ends;
+            return true;
         }
         // This commit precedes any signal, so that no critical section can start in between.
-        match context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over))) {
-            Ok(Some(forced)) if forced.made => MonitorDecision::Ends,
-            // The turn has begun a critical section, or another process has the lock, so the next
-            // call reads the state again.
-            Ok(Some(_) | None) | Err(_) => {
-                MonitorDecision::Continue { next_check: Instant::now().checked_add(BUSY_PAUSE) }
-            }
-        }
+        let forced = context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)));
+        // If the turn has begun a critical section, or another process has the lock, the next call
+        // reads the state again.
+        matches!(forced, Ok(Some(forced)) if forced.made)
     })
 }
 
@@ -270,27 +238,27 @@ impl<O> TurnMonitor<'_, O> {
 }
 
 impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
-    fn ask(&mut self) -> MonitorDecision {
+    fn pause(&self) -> Option<Duration> {
+        self.run.pause()
+    }
+
+    fn ask(&mut self) -> bool {
         // The tick calls this often, so the display of the turn's age needs no timer of its own.
         self.age.show();
         self.yield_if_low();
-        asked_by(self.run.ask(), self.measured_at)
+        self.run.ask()
     }
 
     /// Ends a turn after its timeout, or later when no critical section protects the turn any more.
-    fn late(&mut self) -> MonitorDecision {
+    fn late(&mut self) -> bool {
         self.record_reason("turn.timeout was reached");
         let context = self.context;
         let now = context.session.clock.now();
         let state = context.agent.peek().and_then(|state| context.end_abandoned_sections(state)).ok();
         let run = state.as_ref().and_then(|state| state.current_run.as_ref());
         let run = run.filter(|run| run.run_id == self.run_id);
-        let Some(until) = run.and_then(|run| protected_until(run, now)) else { return MonitorDecision::Ends };
-        let end = self.section.end(until, until.min(now.after(self.preemption.max_section)), now);
-        if is_past(end) {
-            return MonitorDecision::Ends;
-        }
-        asked_by(MonitorDecision::Continue { next_check: end }, Some(Instant::now() + READ_PAUSE))
+        let Some(until) = run.and_then(|run| protected_until(run, now)) else { return true };
+        is_past(self.section.end(until, until.min(now.after(self.preemption.max_section)), now))
     }
 
     fn signalled(&mut self, signal: i32) {

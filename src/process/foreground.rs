@@ -13,7 +13,7 @@ use rustix::process::Pid;
 
 use super::patience::{is_past, poll};
 use super::signals::Signals;
-use super::turn::{Monitor, MonitorDecision};
+use super::turn::Monitor;
 use super::{Patience, Signal, spawn, table};
 use crate::error::{IoContext, Result, describe};
 
@@ -102,14 +102,12 @@ fn watch(
     let mut patience: Option<Patience> = None;
     loop {
         if patience.is_none() && is_past(next_check) {
-            match monitor.ask() {
-                MonitorDecision::Continue { next_check: then } => next_check = then,
-                MonitorDecision::Ends => {
-                    send(ending.signal);
-                    send(Signal::CONT);
-                    patience = Some(Patience::of(ending.grace));
-                }
+            if monitor.ask() {
+                send(ending.signal);
+                send(Signal::CONT);
+                patience = Some(Patience::of(ending.grace));
             }
+            next_check = monitor.pause().map(|pause| Instant::now() + pause);
         }
         let until = match &mut patience {
             None => next_check,

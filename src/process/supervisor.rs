@@ -14,7 +14,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::patience::wait_for;
-use super::turn::{Monitor, MonitorDecision};
+use super::turn::Monitor;
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
@@ -149,9 +149,9 @@ impl TaskInputPipe {
 impl Monitor for TaskInputPipe {
     /// Closes this process's read end once the command has its own, so that a write fails when the
     /// command closes its end.
-    fn ask(&mut self) -> MonitorDecision {
+    fn ask(&mut self) -> bool {
         self.reader = None;
-        MonitorDecision::Continue { next_check: None }
+        false
     }
 }
 

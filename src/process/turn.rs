@@ -65,35 +65,29 @@ pub struct TurnSpec {
 
 /// Monitor that decides whether a turn is ended early.
 pub trait Monitor {
-    /// Decides if the turn may continue. Called at the start, and then at the time that the last
-    /// decision has set.
-    fn ask(&mut self) -> MonitorDecision;
+    /// Returns the pause between two calls of `ask`; `None`: it is called once, at the start.
+    fn pause(&self) -> Option<Duration> {
+        None
+    }
 
-    /// Decides if the turn may continue after its timeout.
-    fn late(&mut self) -> MonitorDecision {
-        MonitorDecision::Ends
+    /// True if the turn must end.
+    fn ask(&mut self) -> bool;
+
+    /// True if the turn must end after its timeout. If not, it is called again after the pause.
+    fn late(&mut self) -> bool {
+        true
     }
 
     /// Called before the turn is ended because this process has received a signal.
     fn signalled(&mut self, _signal: i32) {}
 }
 
-/// Decision of a monitor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MonitorDecision {
-    Continue {
-        /// Time of the next call of the monitor; `None`: no further call.
-        next_check: Option<Instant>,
-    },
-    Ends,
-}
-
 /// Monitor that never ends a turn.
 pub struct NoMonitor;
 
 impl Monitor for NoMonitor {
-    fn ask(&mut self) -> MonitorDecision {
-        MonitorDecision::Continue { next_check: None }
+    fn ask(&mut self) -> bool {
+        false
     }
 }
 
@@ -249,23 +243,24 @@ impl<'a> RunningTurn<'a> {
     /// Waits until the leader has ended, or the timeout, the monitor or a signal requires its end.
     /// Returns the reason if it is the timeout or the monitor.
     fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<EarlyEnd>> {
+        let after_pause = |monitor: &dyn Monitor| monitor.pause().map(|pause| Instant::now() + pause);
         let mut next_check = Some(Instant::now());
         loop {
             if is_past(next_check) {
-                match monitor.ask() {
-                    MonitorDecision::Continue { next_check: then } => next_check = then,
-                    MonitorDecision::Ends => return Ok(Some(EarlyEnd::ByMonitor)),
+                if monitor.ask() {
+                    return Ok(Some(EarlyEnd::ByMonitor));
                 }
+                next_check = after_pause(monitor);
             }
             self.pump(&[], until.into_iter().chain(next_check).min())?;
             if self.leader_ended || self.cancelled_by.is_some() || self.error.is_some() {
                 return Ok(None);
             }
             if is_past(until) {
-                match monitor.late() {
-                    MonitorDecision::Continue { next_check: then } => until = then,
-                    MonitorDecision::Ends => return Ok(Some(EarlyEnd::Timeout)),
+                if monitor.late() {
+                    return Ok(Some(EarlyEnd::Timeout));
                 }
+                until = after_pause(monitor);
             }
         }
     }

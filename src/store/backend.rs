@@ -17,7 +17,6 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::cap_fs;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::pool::Pool;
@@ -208,15 +207,6 @@ impl DueAgents {
     }
 }
 
-/// Identifier of a revision of an agent's records, compared to notice a change.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum StoreVersion {
-    /// Versions of `state.json`, and of the journal if there is one.
-    Dir(cap_fs::Version, Option<cap_fs::Version>),
-    #[cfg(any(test, feature = "postgres"))]
-    Remote(u64),
-}
-
 /// Returns the identity with which this process requests leases.
 pub type AskClaimant<'c> = &'c dyn Fn() -> Result<LeaseClaimant>;
 
@@ -250,9 +240,6 @@ pub trait AgentRecords: Debug {
         });
         read.map_err(|error| self.explain_if_gone(error))
     }
-
-    /// Returns a value that differs between revisions, at the least cost, or `None` if unknown.
-    fn version(&self) -> Option<StoreVersion>;
 
     /// True if a transaction is committed, but its changes are not in all records yet. If its
     /// process was killed, the next process that takes the agent's lock applies the changes.

@@ -45,7 +45,7 @@ pub mod git {
     pub use super::dir::record::{decode, encode};
 }
 
-pub use backend::{DatabaseRole, DueAgents, StoreVersion, due_now};
+pub use backend::{DatabaseRole, DueAgents, due_now};
 pub use dir::{
     Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
     NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Reads, Rejected, Remedy, Sharing,

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::num::NonZeroU32;
 use std::rc::Rc;
 
-use crate::cap_fs::{Content, Version};
+use crate::cap_fs::Content;
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::id::{MessageId, TriggerId};
@@ -18,7 +18,7 @@ use crate::model::time::Time;
 use crate::model::trigger::Uses;
 
 use super::super::backend::{
-    AgentRecords, Arrival, EachLine, EachOp, KeyWindow, Order, ReadView, StoreVersion, UseOutcome,
+    AgentRecords, Arrival, EachLine, EachOp, KeyWindow, Order, ReadView, UseOutcome,
 };
 use super::agent::{DirAgent, missing};
 use super::inbox::{self, Dropped, Scan};
@@ -106,11 +106,6 @@ impl AgentRecords for DirAgent<'_> {
             return Ok(None);
         }
         self.state_text(view.bytes(layout::STATE)?).map(Some)
-    }
-
-    fn version(&self) -> Option<StoreVersion> {
-        let of = |path| Some(Version::of(&self.dir.join(path).look().ok()??));
-        Some(StoreVersion::Dir(of(layout::STATE)?, of(layout::JOURNAL)))
     }
 
     fn is_interrupted(&self) -> Result<bool> {

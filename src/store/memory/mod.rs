@@ -21,8 +21,8 @@ use crate::model::trigger::Uses;
 use super::Subject;
 use super::backend::{
     AgentRecords, Arrival, AskClaimant, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease,
-    LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreVersion,
-    Subscription, Txn, UseOutcome,
+    LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn,
+    UseOutcome,
 };
 use super::settings::Settings;
 use texts::Texts;
@@ -265,10 +265,6 @@ impl AgentRecords for Of {
 
     fn state(&self) -> Result<String> {
         Ok(self.now().state.clone())
-    }
-
-    fn version(&self) -> Option<StoreVersion> {
-        Some(StoreVersion::Remote(self.now().number))
     }
 
     fn lease(&self, subject: Subject, who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {

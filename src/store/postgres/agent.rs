@@ -15,8 +15,7 @@ use crate::model::trigger::Uses;
 use crate::workdir;
 
 use super::super::backend::{
-    AgentRecords, Arrival, AskClaimant, Claim, Lease, ReadView, RemoteRecords, RemoteTxn, StoreVersion,
-    UseOutcome,
+    AgentRecords, Arrival, AskClaimant, Claim, Lease, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
 };
 use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
@@ -48,7 +47,6 @@ pub struct PgAgent {
 #[derive(Debug, Default)]
 struct Prefetched {
     at: Option<Instant>,
-    revision: Option<u64>,
     state: Option<String>,
     has_arrivals: Option<bool>,
 }
@@ -59,15 +57,15 @@ impl PgAgent {
         let pool = &shared.pool;
         let at = Instant::now();
         let asked = Statement::new(
-            "SELECT a.id, a.identity, a.policy, s.revision, s.body, \
+            "SELECT a.id, a.identity, a.policy, s.body, \
                EXISTS (SELECT FROM @.inbox i WHERE i.agent_id = a.id), a.room \
              FROM @.agent a JOIN @.state s ON s.agent_id = a.id WHERE a.name = $1",
         );
         let answer = pool.ask_one(asked.with(name.as_str()))?;
         let Some(row) = answer.first() else { return Ok(None) };
         let read = || {
-            let (revision, state) = (Some(row.number(3)?), Some(row.text(4)?));
-            let glance = Prefetched { at: Some(at), revision, state, has_arrivals: Some(row.is(5)) };
+            let glance =
+                Prefetched { at: Some(at), state: Some(row.text(3)?), has_arrivals: Some(row.is(4)) };
             let one = AgentContext {
                 shared: Rc::clone(shared),
                 name: name.clone(),
@@ -76,7 +74,7 @@ impl PgAgent {
                 policy: RefCell::new(row.text(2)?),
             };
             let (one, glance) = (Some(Rc::new(one)), RefCell::new(glance));
-            Some(PgAgent { one, glance, local_dir: row.text(6), ..PgAgent::of_producer(shared, name) })
+            Some(PgAgent { one, glance, local_dir: row.text(5), ..PgAgent::of_producer(shared, name) })
         };
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
@@ -271,11 +269,6 @@ impl AgentRecords for PgAgent {
         let asked = Statement::new("SELECT body FROM @.state WHERE agent_id = $1").with(one.id);
         let state = one.ask(asked)?.first().and_then(|row| row.text(0));
         state.ok_or_else(|| one.gone())
-    }
-
-    fn version(&self) -> Option<StoreVersion> {
-        let prefetched = self.fresh(|glance| glance.revision.take());
-        prefetched.or_else(|| self.one.as_ref()?.revision().ok().flatten()).map(StoreVersion::Remote)
     }
 
     fn lease(&self, subject: Subject, who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {

@@ -20,7 +20,7 @@ use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::workdir::Workdir;
 
-use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, StoreVersion, UseOutcome};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
 use super::super::dir::record::decode;
 use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
 use super::leased::HeldLease;
@@ -125,12 +125,6 @@ impl<'s> Agent<'s> {
     /// Reads the current state without the lock: the only read of a step that finds nothing to do.
     pub fn peek(&self) -> Result<State> {
         self.records().peek(&|text| self.source.state(text))
-    }
-
-    /// Returns an identifier of the current revision without reading the records. `None` if no
-    /// revision exists, or its identifier is unknown.
-    pub fn version(&self) -> Option<StoreVersion> {
-        self.records().version()
     }
 
     /// True if the inbox has nothing for a step to admit, and no transaction was interrupted.

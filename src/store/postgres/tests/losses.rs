@@ -278,7 +278,7 @@ fn an_agent_is_replaced_once_over_a_broken_connection() {
             let counts = ["agent", "record", "archive", "inbox", "event"].map(|table| fresh.count(table));
             assert_eq!(counts, [1, 3, 1, 1, 2], "{cut}");
             let agent = agent_of(&fresh.open(), "a");
-            assert_eq!(agent.version(), Some(StoreVersion::Remote(7)), "{cut}");
+            assert_eq!(revision(&agent), 7, "{cut}");
             assert!(agent.arrive(&[message(2)]).unwrap(), "{cut}: it is open again");
         },
     );

@@ -21,7 +21,7 @@ use crate::model::time::{Span, Time};
 
 use super::super::backend::contents::contents;
 use super::super::backend::{
-    AgentRecords, Arrival, Backend, KeyWindow, Op, RemoteBackend, RemoteTxn, StoreVersion, each_of,
+    AgentRecords, Arrival, Backend, KeyWindow, Op, RemoteBackend, RemoteTxn, each_of,
 };
 use super::super::settings::Settings;
 use super::wire::tests::rig;
@@ -132,6 +132,12 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
 
 pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     Rc::new(PgAgent::find(&store.shared, &name(agent)).unwrap().expect("the agent"))
+}
+
+/// Returns the revision of an agent's state.
+fn revision(agent: &Rc<dyn AgentRecords>) -> u64 {
+    let state: serde_json::Value = serde_json::from_str(&agent.state().unwrap()).unwrap();
+    state["revision"].as_u64().unwrap()
 }
 
 /// Returns a new schema with the agent `a` of a store.
