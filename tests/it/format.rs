@@ -357,10 +357,10 @@ fn an_outcome_is_checked_before_the_turn_ends() {
     )
     .unwrap();
     let answer = only_object(&sandbox.cmd(["check-outcome", "o.json", "--json"]).exits(6).stdout);
-    let message = "o.json:3:26: $.actions[1].kind: invalid type: integer `7`, expected a string";
+    let message = "o.json:3:3: $.actions[1]: invalid type: integer `7`, expected a string";
     assert_includes(
         &answer["error"],
-        json!({ "line": 3, "column": 26, "path": "o.json", "message": message }),
+        json!({ "line": 3, "column": 3, "path": "o.json", "message": message }),
     );
     fs::write(&file, r#"{"actions": [{"do": "timer.add", "in": "1d"}]}"#).unwrap();
     sandbox.cmd(["check-outcome", "o.json"]).prints("o.json: an outcome with 1 action\n");

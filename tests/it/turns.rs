@@ -625,7 +625,7 @@ fn an_invalid_outcome_fails_the_turn_and_names_the_line_and_field() {
         ("{", ":1:1: not JSON: EOF while parsing an object"),
         (
             r#"{"deferred": {"untl": 1}}"#,
-            ":1:23: $.deferred.untl: unknown field `untl`, expected one of `resource`, `until`, `after`, `reason`",
+            ":1:14: $.deferred: unknown field `untl`, expected one of `resource`, `until`, `after`, `reason`",
         ),
         (
             r#"{"deferred": {"after": "2h", "until": "2026-01-02T03:04:05Z"}}"#,
