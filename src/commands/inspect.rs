@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, AgentsArg, NextWakeArgs, WakeFormat};
 use crate::engine::context::Context;
-use crate::engine::installed::{self, Installed};
+use crate::engine::hooks::{self, Installed};
 use crate::engine::owner::name_holder;
 use crate::engine::session::{Session, agents};
 use crate::engine::step::{Preview, forecast, preview};
@@ -183,7 +183,7 @@ fn say_if_moved(session: &Session, state: &State) {
 
 /// Lists the installed hooks, and the reason for each hook that is installed but does not run.
 fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
-    let hooks = installed::installed(agent);
+    let hooks = hooks::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
             let why_not = hook.why_not.map(|why| format!("does not run: {why}")).unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::engine::authority::{self, refuse_from_inside};
 use crate::engine::context::{Committed, Context};
 use crate::engine::effects::{self, Effect, after_failure};
 use crate::engine::gate::{Stop, Stopped, TICK_GRACE, end_run, is_over, start_agent, wait_for_section};
-use crate::engine::installed::HookName;
+use crate::engine::hooks::HookName;
 use crate::engine::monitor::KILL_GRACE;
 use crate::engine::owner::{away, away_task, refuse_foreign_claim};
 use crate::engine::resources::run_preempt_hook;

@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::cli;
 use crate::engine::context::Context;
 use crate::engine::session::{Session, agents};
-use crate::engine::{authority, checks, installed, load, sync};
+use crate::engine::{authority, checks, hooks, load, sync};
 use crate::error::{Error, IoContext, Result, Status};
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
@@ -150,7 +150,7 @@ fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut C
     };
     // The records of a moved agent must stay as they are, so that its export can be repeated.
     let repairs = repairs && !agent.peek().is_ok_and(|state| state.moved.is_some());
-    totals.idle_hooks.extend(installed::no_programs(agent));
+    totals.idle_hooks.extend(hooks::no_programs(agent));
     let now = session.clock.now();
     // If the agent can't be read, `checks::agent` reports that.
     let records = if agent.store().is_remote() { None } else { load::load_unlocked(agent, now).ok() };

@@ -13,7 +13,7 @@ use crate::rules::authority;
 use crate::store::{Agent, Store};
 
 use super::context::Context;
-use super::installed::is_nested;
+use super::hooks::is_nested;
 use super::session::{Session, agents};
 
 /// Returns the agent whose turn or task has called this command, even if the turn or task has

@@ -16,7 +16,7 @@ use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::store::{Agent, AgentTxn, Sharing, Snapshot, Store};
 
-use super::installed::{HookName, is_nested, program};
+use super::hooks::{HookName, is_nested, program};
 use super::load::{self, Loading, Purpose};
 use super::owner::away;
 use super::session::{Pending, Session};

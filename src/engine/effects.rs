@@ -23,8 +23,7 @@ use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Subject};
 
 use super::context::{Context, OpenTxn};
 use super::delegate;
-use super::hooks::{self, HookEvent, HookFailure};
-use super::installed::HookName;
+use super::hooks::{self, HookEvent, HookFailure, HookName};
 use super::monitor::{KILL_GRACE, LeaseKeeper, of_state};
 use super::owner::TICK_GONE;
 use super::stop::{end_tasks, stop_child};

@@ -23,8 +23,7 @@ use crate::rules::transition::turn::finish_stop;
 use crate::store::{Agent, RecordWatch, Subject};
 
 use super::context::{Committed, Context, has_command_section};
-use super::hooks::{self, HookEvent, InstalledHook};
-use super::installed::HookName;
+use super::hooks::{self, HookEvent, HookName, InstalledHook};
 use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
 use super::turn::settle_in_draft;

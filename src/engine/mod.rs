@@ -11,7 +11,6 @@ pub mod environment;
 pub mod follow;
 pub mod gate;
 pub mod hooks;
-pub mod installed;
 pub mod load;
 pub mod lookup;
 pub mod monitor;

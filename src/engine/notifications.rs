@@ -17,8 +17,7 @@ use crate::rules::transition::draft::Draft;
 use crate::store::Sharing;
 
 use super::context::Context;
-use super::hooks::{self, HookEvent, InstalledHook};
-use super::installed::{HookName, is_nested};
+use super::hooks::{self, HookEvent, HookName, InstalledHook, is_nested};
 use super::session::{Pending, Session};
 
 /// Maximum width of the text of an attention, in columns. It may come from outside and have any

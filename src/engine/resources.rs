@@ -25,8 +25,7 @@ use crate::store::anchor::Workspace;
 use crate::store::{Agent, LockGuard, Occupant, Sharing, Slot, Store, Subject};
 
 use super::context::Context;
-use super::hooks::{self, HookEvent};
-use super::installed::HookName;
+use super::hooks::{self, HookEvent, HookName};
 use super::owner::away;
 
 /// Lock of the workspace and run slot (one of `max_running`) of a turn, released on drop.

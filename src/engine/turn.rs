@@ -37,8 +37,7 @@ use crate::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 use super::authority;
 use super::context::Context;
 use super::environment::{claimant, environment, set, workspace_path};
-use super::hooks::{self, HookEvent};
-use super::installed::{self, HookName};
+use super::hooks::{self, HookEvent, HookName};
 use super::load::{self, Loading, Purpose};
 use super::lookup::{check_named, ended_task};
 use super::monitor::{self, KILL_GRACE, LeaseKeeper};
@@ -79,7 +78,7 @@ pub fn run(
 ) -> Result<EndedTurn> {
     let Context { session, agent } = context;
     let message_id = message.id;
-    draft.records.installed_hooks = installed::hooks(agent, &draft.records.state);
+    draft.records.installed_hooks = hooks::before_start(agent, &draft.records.state);
     let mut claimed = rules::claim(&mut draft, message, continuation, claimant(context.store())?)?;
     drop_missing_checkpoint(context, &mut draft, &mut claimed)?;
     // The history is read before the commit of the claim, because a database releases the lock with

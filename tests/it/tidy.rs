@@ -433,7 +433,7 @@ fn processes_are_started_in_one_place() {
 /// Files that may open files by path: outside of the state directory (files of the machine, the
 /// user, or the programs that an agent runs), or the state directory itself.
 const OF_OUTSIDE: &str = "src/commands/create/ src/commands/args.rs src/commands/export/mod.rs src/commands/sync.rs \
-     src/commands/task.rs src/engine/new_file.rs src/engine/installed.rs src/engine/sync.rs \
+     src/commands/task.rs src/engine/new_file.rs src/engine/hooks.rs src/engine/sync.rs \
      src/engine/new_agent.rs src/engine/secret.rs src/engine/session.rs src/engine/turn.rs src/clock.rs \
      src/clock/local.rs src/process/ src/report/output.rs src/store/anchor.rs src/store/dir/authors.rs \
      src/store/dir/git.rs src/store/dir/machine.rs src/store/dir/mod.rs src/store/postgres/wire/files.rs";
