@@ -74,10 +74,11 @@ names! {
 }
 
 names! {
+    /// Authority of a message, from the least to the most.
     "authority class" AuthorityClass {
-        OperatorInstruction = "operator_instruction",
         ExternalEvidence = "external_evidence",
         IntegrationSignal = "integration_signal",
+        OperatorInstruction = "operator_instruction",
         RuntimeInstruction = "runtime_instruction",
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::dedupe::DedupeEntry;
 use super::event::Event;
-use super::id::{AgentName, MessageId, TaskId, TimerId, TriggerId, WaitId, WorkId};
+use super::id::{AgentName, MessageId, WorkId};
 use super::message::{InboxKey, Message, WakeHint};
 use super::preemption::Checkpoint;
 use super::record::size;
@@ -63,19 +63,14 @@ impl Put {
 pub enum Delete {
     Message(InboxKey),
     Hint(MessageId),
-    Wait(WaitId),
-    /// Work item, and its plan if it has one.
-    Work(WorkId),
-    Timer(TimerId),
-    Task(TaskId),
-    Trigger(TriggerId),
     /// Message to another agent, to be removed from the outbox.
     Outgoing(MessageId),
     /// Checkpoint that a run saved, with its file.
     Checkpoint(Checkpoint),
 }
 
-/// Ended record to append to the archive.
+/// Ended record to append to the archive. A wait, work item (with its plan), timer, task or trigger
+/// is also removed from the open records.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Archived {
@@ -104,6 +99,6 @@ pub struct Transaction {
     pub deletes: Vec<Delete>,
     pub archived: Vec<Archived>,
     pub events: Vec<Event>,
-    /// Transitions for the hook `on-state-change`, in the order of their events.
+    /// Transitions of the execution state, in the order of their events.
     pub moves: Vec<PendingTransition>,
 }

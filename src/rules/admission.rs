@@ -188,7 +188,7 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
         return not_allowed(message, "give the channel another name");
     }
     if let Speaker::File(most) = speaker
-        && rank(origin.kind) > rank(most.kind)
+        && authority(origin.kind) > authority(most.kind)
     {
         let message = format!("a dropped file can't speak as `{origin}`: inbox.drops_as = \"{most}\"");
         return not_allowed(message, "leave out `origin`, or change inbox.drops_as in agent.toml");
@@ -200,16 +200,6 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
             .hint(format!("from that origin the kind is {}", allowed.join(" or "))));
     }
     Ok((origin, kind))
-}
-
-/// Returns the rank of an origin's authority: higher means more authority.
-const fn rank(origin: OriginKind) -> u8 {
-    match authority(origin) {
-        AuthorityClass::ExternalEvidence => 0,
-        AuthorityClass::IntegrationSignal => 1,
-        AuthorityClass::OperatorInstruction => 2,
-        AuthorityClass::RuntimeInstruction => 3,
-    }
 }
 
 /// Returns the origin and the kind of a message that an agent sends: the agent itself, and a

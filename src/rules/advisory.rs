@@ -11,7 +11,7 @@ use crate::model::work::WorkItem;
 
 use super::clock::{Ahead, ahead, unbounded};
 use super::due::{next_wake, overdue};
-use super::stall::is_stalled;
+use super::stall::{has_input, is_stalled};
 use super::work::{WaitsByItem, is_spent};
 
 /// Number of attempts, or of consecutive interruptions, at which a message gets a warning.
@@ -40,7 +40,9 @@ impl Advisory {
 /// Returns all warnings of the agent, in a fixed order.
 pub fn advisories(records: &Records, now: Time) -> Vec<Advisory> {
     let waits = WaitsByItem::of(&records.waits);
-    let is_silent = has_no_input(records) && next_wake(records).is_none();
+    let state = &records.state;
+    let does_nothing = state.current_run.is_none() && state.held.is_none() && state.retry.is_none();
+    let is_silent = does_nothing && !has_input(records) && next_wake(records).is_none();
     let mut found: Vec<Advisory> =
         records.works.iter().flat_map(|item| about_work(records, &waits, item, is_silent)).collect();
     found.extend(about_input(records, now));
@@ -66,15 +68,6 @@ fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
         Advisory::new(kind, id, text)
     });
     repaired.chain(kept).collect()
-}
-
-/// True if the agent has no run, held run or retry, and no message or hint waits.
-fn has_no_input(records: &Records) -> bool {
-    let (state, inbox) = (&records.state, &records.inbox);
-    let does_nothing = state.current_run.is_none() && state.held.is_none() && state.retry.is_none();
-    let waits_for_nobody =
-        inbox.head.is_none() && inbox.hints.is_empty() && state.pending_wake_hint.is_none();
-    does_nothing && waits_for_nobody
 }
 
 fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_silent: bool) -> Vec<Advisory> {

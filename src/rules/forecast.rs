@@ -11,8 +11,8 @@ use crate::model::records::{LeaseState, Records};
 use crate::model::timer::Timer;
 
 use super::continuation::{TriggerSource, TurnTrigger, resolve};
+use super::posture::runnable_work;
 use super::projection::closure;
-use super::work::WaitsByItem;
 
 /// Expected effect of a hint, and the reason as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -56,8 +56,7 @@ fn plain(kind: TriggerKind, source: TriggerSource, origin: &Origin) -> TurnTrigg
 
 /// True if an item is runnable, so that a hint leads to one more turn for it.
 pub fn has_runnable_work(records: &Records) -> bool {
-    let waits = WaitsByItem::of(&records.waits);
-    records.works.iter().any(|item| waits.is_runnable(item))
+    runnable_work(records).is_some()
 }
 
 /// Returns the expected effect of a new hint, given the present records.

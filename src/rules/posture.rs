@@ -112,7 +112,7 @@ pub fn waking_hint(records: &Records) -> Option<WakeHint> {
 }
 
 /// Returns the current item if it is runnable, else the oldest runnable item.
-fn runnable_work(records: &Records) -> Option<&WorkItem> {
+pub fn runnable_work(records: &Records) -> Option<&WorkItem> {
     let waits = WaitsByItem::of(&records.waits);
     let is_runnable = |item: &&WorkItem| waits.is_runnable(item);
     let focus = records.state.focus;

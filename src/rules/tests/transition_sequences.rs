@@ -330,12 +330,17 @@ impl World {
                 Delete::Hint(id) => {
                     self.hints.remove(id);
                 }
-                Delete::Wait(id) => self.records.waits.retain(|wait| wait.id != *id),
-                Delete::Work(id) => self.records.works.retain(|item| item.id != *id),
-                Delete::Timer(id) => self.records.timers.retain(|timer| timer.id != *id),
                 Delete::Checkpoint(_) | Delete::Outgoing(_) => {}
-                Delete::Task(id) => self.records.tasks.retain(|task| task.id != *id),
-                Delete::Trigger(id) => self.records.triggers.retain(|trigger| trigger.id != *id),
+            }
+        }
+        for archived in &transaction.archived {
+            match archived {
+                Archived::Wait(ended) => self.records.waits.retain(|wait| wait.id != ended.id),
+                Archived::Work(ended) => self.records.works.retain(|item| item.id != ended.id),
+                Archived::Timer(ended) => self.records.timers.retain(|timer| timer.id != ended.id),
+                Archived::Task(ended) => self.records.tasks.retain(|task| task.id != ended.id),
+                Archived::Trigger(ended) => self.records.triggers.retain(|trigger| trigger.id != ended.id),
+                Archived::Message(_) | Archived::Run(_) | Archived::Brief(_) => {}
             }
         }
     }

@@ -87,7 +87,6 @@ fn an_end_is_one_record_and_one_message() {
         assert_eq!(draft.records.inbox.head.as_ref().unwrap().task_id, Some(task_id(1)));
         let transaction = draft.finish().unwrap();
         assert_eq!(transaction.state.open_tasks, 0);
-        assert_eq!(transaction.deletes, [Delete::Task(task_id(1))]);
         assert_eq!(archived(&transaction), [ended]);
         let [message] = &messages(&transaction)[..] else { panic!("not exactly one message") };
         assert_eq!((message.kind, message.task_status), (MessageKind::TaskResult, Some(to)));

@@ -5,7 +5,7 @@ use crate::model::record::OpenRecord;
 use crate::model::records::Records;
 use crate::model::task::Task;
 use crate::model::timer::Timer;
-use crate::model::transaction::{Archived, Delete, Put};
+use crate::model::transaction::{Archived, Put};
 use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
@@ -16,7 +16,7 @@ use super::draft::Draft;
 pub trait Listed: OpenRecord + Clone {
     fn list(records: &mut Records) -> &mut Vec<Self>;
     fn put(self) -> Put;
-    fn ended(self) -> (Delete, Archived);
+    fn ended(self) -> Archived;
 }
 
 macro_rules! listed {
@@ -30,8 +30,8 @@ macro_rules! listed {
                 Put::$variant(Box::new(self))
             }
 
-            fn ended(self) -> (Delete, Archived) {
-                (Delete::$variant(self.id), Archived::$variant(Box::new(self)))
+            fn ended(self) -> Archived {
+                Archived::$variant(Box::new(self))
             }
         }
     )+};
@@ -73,8 +73,6 @@ impl Draft {
 
     /// Moves a record that is no longer open to the archive.
     pub fn end<R: Listed>(&mut self, record: &R) {
-        let (delete, archived) = record.clone().ended();
-        self.delete(delete);
-        self.archive(archived);
+        self.archive(record.clone().ended());
     }
 }

@@ -12,7 +12,6 @@ use crate::model::record::Record;
 use crate::model::records::BrokenWait;
 use crate::model::refusal::Refusal;
 use crate::model::task::Task;
-use crate::model::transaction::{Archived, Delete};
 use crate::model::trigger::Trigger;
 use crate::model::wait::{Wait, WaitKind, WaitStatus};
 
@@ -318,12 +317,11 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     let data =
         json!({ "wait_id": id, "kind": wait.kind, "from": WaitStatus::Active, "to": status, "cause": cause });
     draft.event(EventKind::WaitTransition, None, data);
-    draft.delete(Delete::Wait(id));
     wait_ended(draft, &wait);
     if let Some(item) = wait.work_item_id {
         // A work item that has ended is not changed.
         let _ = revise(draft, item, "wait_ended", json!({}), |_| {});
     }
-    draft.archive(Archived::Wait(Box::new(wait.clone())));
+    draft.end(&wait);
     Some(wait)
 }

@@ -269,7 +269,7 @@ impl<'a> AgentTxn<'a> {
         }
         ops.extend(transaction.deletes.iter().map(|delete| ops::delete(*delete)));
         ops.extend(transaction.events.iter().map(ops::event));
-        ops.extend(transaction.archived.iter().map(ops::ended));
+        ops.extend(transaction.archived.iter().flat_map(ops::ended));
         ops.extend(self.along.take());
         if state.moved.is_some() != was_moved {
             ops.push(Op::InboxClosed(state.moved.is_some()));

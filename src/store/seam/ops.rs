@@ -3,15 +3,9 @@
 use crate::model::event::Event;
 use crate::model::message::Message;
 use crate::model::record::{OpenRecord, Record};
-use crate::model::run::Brief;
 use crate::model::state::State;
-use crate::model::task::Task;
 use crate::model::time::Time;
-use crate::model::timer::Timer;
 use crate::model::transaction::{Archived, Delete, Put};
-use crate::model::trigger::Trigger;
-use crate::model::wait::Wait;
-use crate::model::work::WorkItem;
 
 use super::super::backend::{Arrival, Op, due};
 use super::super::dir::NewAgent;
@@ -57,10 +51,6 @@ fn open<T: OpenRecord>(record: &T) -> Op {
     Op::Open { plane: T::PLANE, id: record.id().to_string(), text: text(record) }
 }
 
-fn closed<T: OpenRecord>(id: T::Id) -> Op {
-    Op::Closed { plane: T::PLANE, id: id.to_string() }
-}
-
 pub fn arrival(message: &Message) -> Arrival {
     Arrival::Message { key: message.key(), text: text(message) }
 }
@@ -86,38 +76,35 @@ pub fn delete(delete: Delete) -> Op {
     match delete {
         Delete::Message(key) => Op::MessageTaken(key),
         Delete::Hint(id) => Op::HintTaken(id),
-        Delete::Wait(id) => closed::<Wait>(id),
-        Delete::Work(id) => closed::<WorkItem>(id),
-        Delete::Timer(id) => closed::<Timer>(id),
-        Delete::Task(id) => closed::<Task>(id),
-        Delete::Trigger(id) => closed::<Trigger>(id),
-        Delete::Outgoing(id) => closed::<Message>(id),
+        Delete::Outgoing(id) => Op::Closed { plane: Message::PLANE, id: id.to_string() },
         // Records name only the newest checkpoint of a run, so older ones are deleted with it.
         Delete::Checkpoint(checkpoint) => Op::Unsaved(checkpoint),
     }
 }
 
-pub fn ended(archived: &Archived) -> Op {
-    fn op<T: Record>(record: &T, id: impl ToString, at: Time) -> Op {
-        let text = into_text(encode_line(record));
-        Op::Ended { kind: T::KIND, id: Some(id.to_string()), at, text }
+/// Returns the operations that append an ended record to the archive, and remove it from the open
+/// records if it was one.
+pub fn ended(archived: &Archived) -> Vec<Op> {
+    fn line<T: Record>(record: &T, id: Option<String>, at: Time) -> Op {
+        Op::Ended { kind: T::KIND, id, at, text: into_text(encode_line(record)) }
+    }
+    fn closed<T: OpenRecord>(record: &T, at: Time) -> Vec<Op> {
+        let id = record.id().to_string();
+        vec![line(record, Some(id.clone()), at), Op::Closed { plane: T::PLANE, id }]
     }
     match archived {
         Archived::Message(message) => {
-            let end = message.settlement.as_ref();
-            op(message.as_ref(), message.id, end.map_or(message.created_at, |end| end.at))
+            let at = message.settlement.as_ref().map_or(message.created_at, |end| end.at);
+            vec![line(message.as_ref(), Some(message.id.to_string()), at)]
         }
-        Archived::Wait(wait) => op(wait.as_ref(), wait.id, wait.ended_at.unwrap_or(wait.created_at)),
-        Archived::Work(item) => op(item.as_ref(), item.id, item.updated_at),
-        Archived::Timer(timer) => op(timer.as_ref(), timer.id, timer.ended_at.unwrap_or(timer.created_at)),
-        Archived::Task(task) => op(task.as_ref(), task.id, task.ended_at.unwrap_or(task.created_at)),
+        Archived::Wait(wait) => closed(wait.as_ref(), wait.ended_at.unwrap_or(wait.created_at)),
+        Archived::Work(item) => closed(item.as_ref(), item.updated_at),
+        Archived::Timer(timer) => closed(timer.as_ref(), timer.ended_at.unwrap_or(timer.created_at)),
+        Archived::Task(task) => closed(task.as_ref(), task.ended_at.unwrap_or(task.created_at)),
         Archived::Trigger(trigger) => {
-            op(trigger.as_ref(), trigger.id, trigger.revoked_at.unwrap_or(trigger.created_at))
+            closed(trigger.as_ref(), trigger.revoked_at.unwrap_or(trigger.created_at))
         }
-        Archived::Run(run) => op(run.as_ref(), run.id, run.ended_at),
-        Archived::Brief(brief) => {
-            let text = into_text(encode_line(brief.as_ref()));
-            Op::Ended { kind: Brief::KIND, id: None, at: brief.at, text }
-        }
+        Archived::Run(run) => vec![line(run.as_ref(), Some(run.id.to_string()), run.ended_at)],
+        Archived::Brief(brief) => vec![line(brief.as_ref(), None, brief.at)],
     }
 }
