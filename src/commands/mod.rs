@@ -28,7 +28,7 @@ mod work;
 
 use crate::cli::{self, Cli, Color, Command, Global};
 use crate::clock::Clock;
-use crate::engine::notifications;
+use crate::engine::context;
 use crate::engine::session::{GlobalOptions, Session};
 use crate::error::{Result, Status};
 use crate::model::zone;
@@ -65,7 +65,7 @@ pub fn run(cli: Cli) -> Status {
         session.out.note(&format!("times are in UTC, because {problem}"));
     }
     let status = done.unwrap_or_else(|error| session.fail(error));
-    notifications::notify_rest(&session);
+    context::notify_rest(&session);
     session.out.finish(status)
 }
 

@@ -1,22 +1,29 @@
 //! Context in which a command changes one agent's records. All commits are made here.
 //!
-//! Each commit collects the transitions and attentions that it makes; [`Context::notify`] reports
-//! them.
+//! Each commit collects the attentions and transitions that it makes, and [`Context::notify`] tells
+//! people and the hooks `on-attention`, `on-state-change` and `on-recovery-complete` of them
+//! (contract, execution §5). If `on-attention` or `on-state-change` is installed, the commit also
+//! adds them to the outbox in `state.json`, and another commit removes them after the hook has run.
+//! If the process is killed before that, or was called from a hook, a later step runs the hook. So
+//! each of these notifications is sent at least once.
 
 use crate::error::{Error, Result};
+use crate::model::attention::{Attention, Notification, PendingTransition};
+use crate::model::execution::ExecutionState;
+use crate::model::id::AgentName;
 use crate::model::preemption::Section;
 use crate::model::records::{LeaseState, Records};
 use crate::model::retention::Retention;
 use crate::model::run::Run;
-use crate::model::state::{CurrentRun, PendingTransition, State};
+use crate::model::state::{CurrentRun, State};
 use crate::model::time::Time;
-use crate::model::transaction::Transaction;
 use crate::process::hook;
+use crate::report::text::one_line;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
-use crate::store::{Agent, AgentTxn, Sharing, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, LockGuard, Sharing, Snapshot, Store};
 
-use super::hooks::{HookName, is_nested, program};
+use super::hooks::{self, HookEvent, HookName, is_nested, program};
 use super::load::{self, Loading, Purpose};
 use super::owner::away;
 use super::session::{Pending, Session};
@@ -24,6 +31,10 @@ use super::session::{Pending, Session};
 /// Divisor of `retention.output`: after a run that has written more than the quotient, the next
 /// step that comes to rest checks all run directories.
 const OUTPUT_DIVISOR: u64 = 100;
+
+/// Maximum width of the text of an attention, in columns. It may come from outside and have any
+/// length. The command that answers a question follows it, and is never cut.
+const LINE: usize = 500;
 
 /// Session of a command, and the agent on which it works.
 #[derive(Clone, Copy)]
@@ -126,14 +137,23 @@ impl<'a> Context<'a> {
             pending.len() - 1
         });
         let pending = &mut pending[at].1;
-        mark_attentions(agent, &mut draft, pending)?;
         let raised = draft.raised().to_vec();
         let (mut transaction, mut records) = draft.finish_and_keep()?;
-        let (transitions, is_heard) = mark_transitions(agent, &mut transaction, pending)?;
+        // Hooks are not told of transitions by a command that a hook has called.
+        let is_nested = is_nested();
+        let moves = if is_nested { Vec::new() } else { std::mem::take(&mut transaction.moves) };
+        let heard = heard(agent, &raised, &moves);
+        transaction.state.notifications.extend(heard.iter().cloned());
+        // A command called from a hook leaves its attentions to a later step.
+        if !heard.is_empty() && !is_nested {
+            if pending.lock.is_none() {
+                pending.lock = agent.lock_notifications(Sharing::Shared)?;
+            }
+            pending.outbox.extend(heard);
+        }
         records.state = locked.commit(transaction)?;
-        pending.transitions.extend(transitions);
-        pending.is_heard |= is_heard;
-        pending.attentions.extend_from_slice(&raised);
+        pending.raised.extend_from_slice(&raised);
+        pending.recovered.extend(moves.into_iter().filter(|one| one.from == ExecutionState::Recovering));
         session.raised.borrow_mut().extend(raised);
         Ok(records)
     }
@@ -180,6 +200,115 @@ impl<'a> Context<'a> {
             let _ = self.agent.local().sweep_soon();
         }
     }
+
+    /// Notifies people and hooks of everything that this process has committed about the agent
+    /// since the last call. Must be called without the agent's lock.
+    pub fn notify(self) {
+        let Context { session, agent } = self;
+        let mut all = session.pending.borrow_mut();
+        let Some(at) = all.iter().position(|(name, _)| name == agent.name()) else { return };
+        let Pending { raised, recovered, outbox, lock } = all.swap_remove(at).1;
+        drop(all);
+        // People are told first, because hooks may take long or be killed.
+        print_attentions(session, agent.name(), &raised);
+        if let Some(lock) = lock
+            && let Err(error) = self.send_own(&outbox, lock)
+        {
+            session.out.note(&format!("{}: {error}", agent.name()));
+        }
+        for end in recovered.iter().take_while(|_| session.cancelled_by.get().is_none()) {
+            if let Some(event) = HookEvent::end_of_recovery(agent.name(), end)
+                && let Some(hook) = hooks::find(self, HookName::OnRecoveryComplete)
+            {
+                hooks::report_failure(session, hook.run(&event));
+            }
+        }
+    }
+
+    /// Notifies people and hooks of commits that killed processes, or commands called from hooks,
+    /// have left in the outbox. Does nothing while a live process has notifications to send. Must
+    /// be called without the agent's lock.
+    pub fn notify_abandoned(self) {
+        let send = || -> Result<()> {
+            let Some(_alone) = self.agent.lock_notifications(Sharing::Exclusive)? else { return Ok(()) };
+            self.send_abandoned(&self.agent.peek()?.notifications)
+        };
+        if !is_nested()
+            && let Err(error) = send()
+        {
+            self.session.out.note(&error.to_string());
+        }
+    }
+
+    fn send_abandoned(self, left: &[Notification]) -> Result<()> {
+        let attentions: Vec<Attention> = left.iter().filter_map(Notification::attention).cloned().collect();
+        print_attentions(self.session, self.agent.name(), &attentions);
+        self.session.raised.borrow_mut().extend(attentions);
+        self.send(left)
+    }
+
+    /// Sends this process's notifications, and before them earlier ones that killed processes have
+    /// left in the outbox.
+    fn send_own(self, own: &[Notification], shared: LockGuard) -> Result<()> {
+        let agent = self.agent;
+        let is_earlier = |one: &Notification| own.iter().all(|other| one.seq() < other.seq());
+        let mut lock = Some(shared);
+        if agent.peek()?.notifications.iter().any(is_earlier) {
+            drop(lock);
+            lock = agent.lock_notifications(Sharing::Exclusive)?;
+            if lock.is_some() {
+                let mut left = agent.peek()?.notifications;
+                left.retain(is_earlier);
+                self.send_abandoned(&left)?;
+            } else {
+                lock = agent.lock_notifications(Sharing::Shared)?;
+            }
+        }
+        let sent = self.send(own);
+        drop(lock);
+        sent
+    }
+
+    /// Runs the hook for each notification. Removes from the outbox those for which the hook has
+    /// run or is not installed any more. If this process is killed, the next step repeats the
+    /// interrupted notification and continues.
+    fn send(self, news: &[Notification]) -> Result<()> {
+        let Context { session, agent } = self;
+        let alarmed = hooks::find(self, HookName::OnAttention);
+        let changed = hooks::find(self, HookName::OnStateChange);
+        let (mut sent, mut killed_at) = (Vec::new(), None);
+        // A process that got a signal ends soon, so a later step sends the other notifications.
+        for one in news.iter().take_while(|_| session.cancelled_by.get().is_none()) {
+            let (hook, event, again) = match one {
+                Notification::Attention(attention) => {
+                    (&alarmed, HookEvent::about(agent.name(), attention), attention.again)
+                }
+                Notification::Transition(change) => {
+                    (&changed, HookEvent::transition(agent.name(), change), change.again)
+                }
+            };
+            if let Some(hook) = hook {
+                let ran = hook.run(&event);
+                let was_killed = ran
+                    .as_ref()
+                    .map_or(true, |failure| failure.as_ref().is_some_and(|failure| failure.was_killed));
+                hooks::report_failure(session, ran);
+                if was_killed && session.cancelled_by.get().is_some() {
+                    break;
+                }
+                // A later step sends the rest.
+                if was_killed && !again {
+                    killed_at = Some(one.seq());
+                    break;
+                }
+            }
+            sent.push(one.seq());
+        }
+        if sent.is_empty() && killed_at.is_none() {
+            return Ok(());
+        }
+        self.update(|draft| draft.strike_off(|seq| sent.contains(&seq), killed_at))
+    }
 }
 
 impl<'a> OpenTxn<'a> {
@@ -199,44 +328,17 @@ impl<'a> OpenTxn<'a> {
     }
 }
 
-/// Marks the attentions of a draft as pending, if `on-attention` is installed.
-fn mark_attentions(agent: &Agent<'_>, draft: &mut Draft, pending: &mut Pending) -> Result<()> {
-    if draft.raised().is_empty() || program(agent, HookName::OnAttention).is_none() {
-        return Ok(());
+/// Returns the notifications for which a hook is installed. Attentions come first, because the hook
+/// of transitions may take long or be killed.
+fn heard(agent: &Agent<'_>, raised: &[Attention], moves: &[PendingTransition]) -> Vec<Notification> {
+    let mut heard = Vec::new();
+    if !raised.is_empty() && program(agent, HookName::OnAttention).is_some() {
+        heard.extend(raised.iter().cloned().map(Notification::Attention));
     }
-    draft.mark_pending();
-    // A command called from a hook leaves the notification to a later step.
-    if is_nested() { Ok(()) } else { lock_notifications(agent, pending) }
-}
-
-/// Marks the transitions of a transaction as pending, if `on-state-change` is installed. Returns
-/// the transitions, and true if the hook is installed.
-fn mark_transitions(
-    agent: &Agent<'_>,
-    transaction: &mut Transaction,
-    pending: &mut Pending,
-) -> Result<(Vec<PendingTransition>, bool)> {
-    let transitions = std::mem::take(&mut transaction.moves);
-    // Hooks are not notified of changes by a command that a hook has called.
-    if transitions.is_empty() || is_nested() {
-        return Ok((Vec::new(), false));
+    if !moves.is_empty() && program(agent, HookName::OnStateChange).is_some() {
+        heard.extend(moves.iter().cloned().map(Notification::Transition));
     }
-    let is_heard = program(agent, HookName::OnStateChange).is_some();
-    if is_heard {
-        lock_notifications(agent, pending)?;
-        transaction.state.transitions.extend(transitions.iter().cloned());
-    } else {
-        // A hook that is installed later is not notified of earlier transitions.
-        transaction.state.transitions.clear();
-    }
-    Ok((transitions, is_heard))
-}
-
-fn lock_notifications(agent: &Agent<'_>, pending: &mut Pending) -> Result<()> {
-    if pending.lock.is_none() {
-        pending.lock = agent.lock_notifications(Sharing::Shared)?;
-    }
-    Ok(())
+    heard
 }
 
 /// True if the process of a command's critical section is gone. False if that is unknown, or if the
@@ -252,4 +354,34 @@ fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Tim
 /// True if a run has a critical section that ends with a process, which changes no record.
 pub fn has_command_section(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
+}
+
+/// Sends the notifications of this process, for commands without [`Context::notify`] at the end.
+pub fn notify_rest(session: &Session) {
+    let pending = session.pending.borrow();
+    let told = pending.iter().filter(|(_, pending)| !pending.raised.is_empty());
+    let names: Vec<AgentName> = told.map(|(name, _)| name.clone()).collect();
+    drop(pending);
+    let notify = || -> Result<()> {
+        let store = if names.is_empty() { return Ok(()) } else { session.store()? };
+        names.iter().try_for_each(|name| {
+            Context::new(session, &store.agent(name)?).notify();
+            Ok(())
+        })
+    };
+    if let Err(error) = notify() {
+        for (name, pending) in session.pending.take() {
+            print_attentions(session, &name, &pending.raised);
+        }
+        session.out.note(&error.to_string());
+    }
+}
+
+fn print_attentions(session: &Session, agent: &AgentName, attentions: &[Attention]) {
+    for attention in attentions {
+        let mut attention = attention.clone();
+        let answer = attention.answer_with.take().map(|command| format!("; answer: {command}"));
+        let line = one_line(&attention.to_string(), LINE);
+        session.out.alarm(&format!("{agent}: {line}{}", answer.unwrap_or_default()));
+    }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
-use crate::model::attention::Attention;
+use crate::model::attention::{Attention, FailureTold, PendingTransition};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, MessageId, RunId};
@@ -19,7 +19,7 @@ use crate::model::names;
 use crate::model::policy::Limit;
 use crate::model::records::InstalledHooks;
 use crate::model::run::Exit;
-use crate::model::state::{FailureTold, PendingTransition, State};
+use crate::model::state::State;
 use crate::model::time::Span;
 use crate::process::HOOK;
 use crate::process::hook::{self, HookSpec};

@@ -16,7 +16,6 @@ pub mod lookup;
 pub mod monitor;
 pub mod new_agent;
 pub mod new_file;
-pub mod notifications;
 pub mod outbox;
 pub mod outcome;
 pub mod owner;

@@ -7,10 +7,9 @@ use std::path::PathBuf;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result, SUGGESTED, Status};
-use crate::model::attention::Attention;
+use crate::model::attention::{Attention, Notification, PendingTransition};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
-use crate::model::state::PendingTransition;
 use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
@@ -45,14 +44,15 @@ pub struct Session {
     said: GlobalOptions,
 }
 
-/// Notifications about one agent that were not sent yet. Each commit adds its notifications to this
-/// value, and marks them as pending in the records.
+/// Notifications about one agent that were not sent yet. Each commit adds its notifications.
 #[derive(Debug, Default)]
 pub struct Pending {
-    pub attentions: Vec<Attention>,
-    pub transitions: Vec<PendingTransition>,
-    /// True if `on-state-change` was installed when the transitions were committed.
-    pub is_heard: bool,
+    /// Attentions that people have not been told of.
+    pub raised: Vec<Attention>,
+    /// Ends of recoveries of which the hook `on-recovery-complete` has not been told.
+    pub recovered: Vec<PendingTransition>,
+    /// Notifications that this process has added to the outbox in the records.
+    pub outbox: Vec<Notification>,
     /// Lock by which other processes see that this process will send the notifications.
     pub lock: Option<LockGuard>,
 }

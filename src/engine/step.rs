@@ -17,12 +17,12 @@ use crate::report::step::StepReport;
 use crate::rules::due::next_due;
 use crate::rules::posture::posture;
 use crate::rules::step::{self, Before, BusyAction, Next, Submissions, Tried};
-use crate::rules::transition::clock::set_lease_right;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::hints::ignore_duplicate_hint;
 use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
+use crate::rules::transition::take_in::set_lease_right;
 use crate::store::{Agent, AgentTxn, HeldLease, Subject, moved_away};
 
 use super::context::Context;
@@ -114,7 +114,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
 /// another pool tick the agent.
 pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepReport>> {
     let agent = context.agent;
-    context.store().refuse_other_pool(agent)?;
+    agent.store().refuse_other_pool(agent)?;
     Ok(at_rest(agent, context.session.clock.now())?.map(|(state, resting)| {
         let mut report = report(&state, resting);
         report.duration_ms = millis_since(started);

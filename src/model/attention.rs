@@ -1,9 +1,11 @@
 //! Attentions: failures, questions and stalls that a person should look at, and the mark that an
-//! agent has until all are acknowledged; and kinds of warnings.
+//! agent has until all are acknowledged; kinds of warnings; and the notifications of hooks.
 
 use serde::{Deserialize, Serialize};
 
+use super::execution::ExecutionState;
 use super::id::{AgentName, MessageId, RunId, TaskId, WaitId, WorkId};
+use super::json::tagged;
 use super::record::is_default;
 use super::time::Time;
 
@@ -93,22 +95,22 @@ pub struct Attention {
     /// Answers that the turn offered with its question.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// Command that answers a question. Set on output only, never stored.
+    /// Command that answers a question. Set on output and for hooks only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_with: Option<String>,
     /// Number of equal attentions that one transaction raised, if more than one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
-    /// True if the hook `on-attention` has not been notified yet.
+    /// True if the hook was killed when it was first told of the attention.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub pending: bool,
+    pub again: bool,
 }
 
 impl Attention {
     /// Returns an attention for which no event is logged yet, so that its sequence number is 0.
     pub fn new(subject: Subject, about: AttentionSubject, reason: String, at: Time) -> Attention {
         let (seq, options) = (0, Vec::new());
-        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, pending: false }
+        Attention { seq, at, subject, about, reason, options, answer_with: None, count: 1, again: false }
     }
 
     /// Returns the attention; if it is a question, with the command that answers it.
@@ -224,4 +226,72 @@ names! {
         ExternalWaitHasWeakRecoverability = "external_wait_has_weak_recoverability",
         ExternalWaitHasNoFallback = "external_wait_has_no_fallback",
     }
+}
+
+tagged! {
+    "notify", [rename_all = "snake_case"]
+    /// Attention or transition of which the hook for it has not been told yet.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum Notification {
+        Attention(Attention),
+        Transition(PendingTransition),
+    }
+}
+
+impl Notification {
+    /// Returns the sequence number of the event that records the attention or transition.
+    pub fn seq(&self) -> u64 {
+        match self {
+            Notification::Attention(attention) => attention.seq,
+            Notification::Transition(transition) => transition.seq,
+        }
+    }
+
+    /// Returns the mark of a notification whose hook was killed the first time. The second time is
+    /// the last.
+    pub fn again(&mut self) -> &mut bool {
+        match self {
+            Notification::Attention(attention) => &mut attention.again,
+            Notification::Transition(transition) => &mut transition.again,
+        }
+    }
+
+    pub fn attention(&self) -> Option<&Attention> {
+        match self {
+            Notification::Attention(attention) => Some(attention),
+            Notification::Transition(_) => None,
+        }
+    }
+}
+
+/// Committed transition, as hooks are told of it.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct PendingTransition {
+    pub seq: u64,
+    pub from: ExecutionState,
+    pub to: ExecutionState,
+    pub cause: String,
+    pub task_id: Option<MessageId>,
+    pub run_id: Option<RunId>,
+    /// Failure for which a recovery begins or ends.
+    pub failure: Option<FailureTold>,
+    /// True if the hook was killed when it was first told of the transition.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub again: bool,
+}
+
+/// Failure that an agent recovers from, as hooks are told of it.
+#[serde_with::skip_serializing_none]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct FailureTold {
+    pub reason: String,
+    /// Absent if a start or a recovery failed that no message caused.
+    pub message_id: Option<MessageId>,
+    /// Number of the failed attempt.
+    pub attempt: Option<u32>,
+    /// Run of the failed attempt, if a turn failed.
+    pub run_id: Option<RunId>,
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::agent::Status;
-use super::attention::{Attention, AttentionMark};
+use super::attention::{Attention, AttentionMark, Notification};
 use super::closure::Closure;
 use super::continuation::Continuation;
 use super::decision::DecisionReport;
@@ -168,38 +168,6 @@ impl HeldRun {
     pub fn is_not_late(&self) -> bool {
         self.knows_time() || self.is_occupied || self.needs_operator
     }
-}
-
-/// Committed transition that the hook `on-state-change` has not been told of yet.
-#[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PendingTransition {
-    pub seq: u64,
-    pub from: ExecutionState,
-    pub to: ExecutionState,
-    pub cause: String,
-    pub task_id: Option<MessageId>,
-    pub run_id: Option<RunId>,
-    /// Failure for which a recovery begins or ends.
-    pub failure: Option<FailureTold>,
-    /// True if the hook was killed when first told of the transition. The second time is the last.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub again: bool,
-}
-
-/// Failure that an agent recovers from, as hooks are told of it.
-#[serde_with::skip_serializing_none]
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct FailureTold {
-    pub reason: String,
-    /// Absent if a start or a recovery failed that no message caused.
-    pub message_id: Option<MessageId>,
-    /// Number of the failed attempt.
-    pub attempt: Option<u32>,
-    /// Run of the failed attempt, if a turn failed.
-    pub run_id: Option<RunId>,
 }
 
 #[serde_with::skip_serializing_none]
@@ -400,10 +368,10 @@ pub struct State {
     pub counters: Counters,
     #[serde(default, skip_serializing_if = "is_default")]
     pub meters: Meters,
-    /// Transitions that the hook `on-state-change` has not been told of yet, oldest first. Empty
-    /// for an agent without that hook.
+    /// Notification outbox: attentions and transitions of which the installed hooks `on-attention`
+    /// and `on-state-change` have not been told yet, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub transitions: Vec<PendingTransition>,
+    pub notifications: Vec<Notification>,
     #[serde(flatten)]
     pub extra: Extra,
 }
@@ -417,13 +385,6 @@ impl State {
     /// True if the last step found nothing to do, or if the agent is stopped.
     pub fn is_at_rest(&self) -> bool {
         self.resting.is_some() || self.status == Status::Stopped
-    }
-
-    /// True if a hook must still be told of a transition or attention: the process that tells the
-    /// hook is still running, or was killed.
-    pub fn needs_hook(&self) -> bool {
-        let newest = self.attention.iter().flat_map(|mark| &mark.newest);
-        !self.transitions.is_empty() || newest.chain(&self.asked).any(|attention| attention.pending)
     }
 
     /// Returns the message of the current run or of the held run. An agent never has both.

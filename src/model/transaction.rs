@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::attention::PendingTransition;
 use super::dedupe::DedupeEntry;
 use super::event::Event;
 use super::id::{AgentName, MessageId, WorkId};
@@ -9,7 +10,7 @@ use super::message::{InboxKey, Message, WakeHint};
 use super::preemption::Checkpoint;
 use super::record::size;
 use super::run::{Brief, Run};
-use super::state::{PendingTransition, State};
+use super::state::State;
 use super::task::Task;
 use super::timer::Timer;
 use super::trigger::Trigger;

@@ -1,7 +1,8 @@
 //! Details of transitions and failures that are passed to hooks (contract, execution §5).
 
+use crate::model::attention::{FailureTold, PendingTransition};
 use crate::model::id::RunId;
-use crate::model::state::{FailureTold, PendingTransition, State};
+use crate::model::state::State;
 
 /// Adds the run and the message to each transition of a transaction, which concerns at most one
 /// run. `about` is the run that the events of the transaction name.

@@ -88,7 +88,7 @@ pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Tim
 /// Returns the next action to run before the records are loaded, derived from `state.json` alone;
 /// `None` if none is left. The caller holds the lease, so no other process works on the records.
 pub fn first(state: &State, tried: Tried) -> Option<Before> {
-    if state.needs_hook() && !tried.notifying {
+    if !state.notifications.is_empty() && !tried.notifying {
         Some(Before::Tell)
     } else if let Some(run) = &state.current_run {
         Some(Before::Settle(run.run_id))

@@ -403,7 +403,7 @@ pub fn due(state: &State) -> Option<Time> {
     let is_unfinished = state.current_run.is_some()
         || state.open_tasks > 0
         || !state.outbox.is_empty()
-        || state.needs_hook()
+        || !state.notifications.is_empty()
         || state.resting.is_none();
     match &state.moved {
         Some(_) => None,

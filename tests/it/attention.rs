@@ -172,7 +172,7 @@ fn the_hook_learns_the_subject_the_agent_and_the_reason() {
     assert_eq!((&told["subject"], &told["agent"]), (&"dead_letter".into(), &"ada".into()));
     assert_eq!((&told["message_id"], &told["run_id"]), (&id.as_str().into(), &step["run_id"]));
     assert_eq!(told["reason"], "gave up after 1 attempt: exit status 3");
-    assert_eq!(record(&sandbox, "state.json")["attention"]["newest"][0].get("pending"), None);
+    assert_eq!(record(&sandbox, "state.json").get("notifications"), None);
     sandbox.pass(3600);
     sandbox.run(["tick", "ada"]);
     assert_eq!(noted(&sandbox).len(), 1, "the hook was called a second time");
@@ -228,8 +228,10 @@ fn a_pending_report_with_a_time_in_the_future_is_delivered() {
     sandbox.cmd(["tick", "ada"]).output();
     edit_state(&sandbox, |state| {
         let attention = &mut state["attention"]["newest"][0];
-        attention["pending"] = true.into();
         attention["at"] = "2031-01-01T00:00:00.000Z".into();
+        let mut notification = attention.clone();
+        notification["notify"] = "attention".into();
+        state["notifications"] = vec![notification].into();
     });
     let ran = sandbox.cmd(["tick", "ada"]).output();
     assert_eq!((ran.code(), noted(&sandbox).len()), (7, 2), "{ran}");

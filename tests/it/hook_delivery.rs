@@ -26,7 +26,7 @@ fn edges(sandbox: &Sandbox, from: usize) -> Vec<String> {
 }
 
 fn pending(sandbox: &Sandbox) -> usize {
-    record(sandbox, "state.json")["transitions"].as_array().map_or(0, Vec::len)
+    record(sandbox, "state.json")["notifications"].as_array().map_or(0, Vec::len)
 }
 
 fn is_sound(sandbox: &Sandbox) {
@@ -102,7 +102,7 @@ fn without_hooks_a_claim_is_one_commit() {
         before + 2,
         "one claim and one settlement"
     );
-    assert_eq!(record(&sandbox, "state.json")["transitions"], Value::Null);
+    assert_eq!(record(&sandbox, "state.json")["notifications"], Value::Null);
 }
 
 #[test]

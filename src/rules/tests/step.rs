@@ -1,8 +1,8 @@
 //! Tests of a step's work before its decision, of the order of that work, and of the decision.
 
+use crate::model::attention::{Notification, PendingTransition};
 use crate::model::place::Away;
 use crate::model::records::MalformedFile;
-use crate::model::state::PendingTransition;
 use crate::rules::step::{Before, BusyAction, Next, Step, Submissions, Tried, first, step, when_busy};
 
 use super::*;
@@ -20,7 +20,7 @@ fn all_at_once() -> State {
         failure: None,
         again: false,
     };
-    state.transitions.push(pending);
+    state.notifications.push(Notification::Transition(pending));
     state.current_run = Some(current_run(&prompt(1)));
     state.outbox.add(&prompt(2));
     state.open_tasks = 1;

@@ -1,6 +1,6 @@
 //! Tests of a draft, the transaction in preparation: its numbers, refusals and settled messages.
 
-use crate::model::attention::AttentionSubject;
+use crate::model::attention::{Attention, AttentionSubject, Notification};
 use crate::model::event::Boundary;
 use crate::rules::transition::settlement::settle_message;
 
@@ -224,12 +224,17 @@ fn a_mark_lists_ten_attentions_at_most_and_ends_when_all_are_acknowledged() {
 }
 
 #[test]
-fn an_attention_is_pending_for_the_hook_until_the_hook_was_called() {
-    let mut draft = draft(records());
-    draft.raise(Subject::AnswerLost, AttentionSubject::default(), "why");
-    assert!(!draft.records.state.needs_hook(), "no hook is known yet");
-    draft.mark_pending();
-    assert!(draft.records.state.needs_hook());
-    draft.clear_pending(|_| true);
-    assert!(!draft.records.state.needs_hook());
+fn a_notification_leaves_the_outbox_when_it_was_sent() {
+    let mut records = records();
+    let told = |seq| {
+        let about = AttentionSubject::default();
+        let attention = Attention::new(Subject::AnswerLost, about, "why".to_owned(), now());
+        Notification::Attention(Attention { seq, ..attention })
+    };
+    records.state.notifications = [1, 2, 3].map(told).into();
+    let mut draft = draft(records);
+    draft.strike_off(|seq| seq == 1, Some(2));
+    let left = &mut draft.records.state.notifications;
+    let left: Vec<_> = left.iter_mut().map(|one| (one.seq(), *one.again())).collect();
+    assert_eq!(left, [(2, true), (3, false)]);
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use crate::model::agent::Status;
-use crate::model::attention::{Attention, AttentionMark, AttentionSubject, Subject};
+use crate::model::attention::{Attention, AttentionMark, AttentionSubject, PendingTransition, Subject};
 use crate::model::bound::RECORD;
 use crate::model::decision::DecisionReport;
 use crate::model::dedupe::DedupeEntry;
@@ -19,7 +19,7 @@ use crate::model::records::Records;
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
 use crate::model::stamp::Stamp;
-use crate::model::state::{HeldRun, Outbox, PendingTransition, State};
+use crate::model::state::{HeldRun, Outbox};
 use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put, Transaction};
 
@@ -220,23 +220,6 @@ impl Draft {
         &self.raised
     }
 
-    /// Marks the attentions of this draft as pending for the hook `on-attention`.
-    pub fn mark_pending(&mut self) {
-        let raised = &self.raised;
-        let all = attentions(&mut self.records.state);
-        all.filter(|attention| raised.iter().any(|new| new.seq == attention.seq))
-            .for_each(|attention| attention.pending = true);
-    }
-
-    /// Clears `pending` of attentions of which the hook `on-attention` was notified.
-    pub fn clear_pending(&mut self, is_told: impl Fn(&Attention) -> bool) {
-        let all = attentions(&mut self.records.state);
-        for attention in all.filter(|attention| attention.pending && is_told(attention)) {
-            attention.pending = false;
-            self.touched = true;
-        }
-    }
-
     /// Acknowledges the stored attentions for which `is_seen` returns true. Returns their number.
     pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
         let before = self.records.state.attention.take();
@@ -292,15 +275,15 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Removes the transitions of which `on-state-change` was notified, and marks the transition
-    /// during which the hook was killed. Keeps the stored decision of a resting agent.
-    pub fn strike_off(&mut self, told: impl Fn(&PendingTransition) -> bool, killed_at: Option<u64>) {
+    /// Removes the notifications that were sent, and marks the one whose hook was killed. Keeps the
+    /// stored decision of a resting agent.
+    pub fn strike_off(&mut self, is_sent: impl Fn(u64) -> bool, killed_at: Option<u64>) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
-        let pending = &mut self.records.state.transitions;
-        pending.retain(|transition| !told(transition));
-        let interrupted = pending.iter_mut().filter(|transition| Some(transition.seq) == killed_at);
-        interrupted.for_each(|transition| transition.again = true);
+        let pending = &mut self.records.state.notifications;
+        pending.retain(|one| !is_sent(one.seq()));
+        let interrupted = pending.iter_mut().filter(|one| Some(one.seq()) == killed_at);
+        interrupted.for_each(|one| *one.again() = true);
     }
 
     /// Stores a held run; its message stays claimed.
@@ -420,12 +403,6 @@ pub(super) fn without_nulls(mut data: Value) -> Value {
         fields.retain(|_, value| !value.is_null());
     }
     data
-}
-
-/// Returns every attention stored in the state, the reported questions included.
-fn attentions(state: &mut State) -> impl Iterator<Item = &mut Attention> {
-    let marked = state.attention.iter_mut().flat_map(|mark| &mut mark.newest);
-    marked.chain(&mut state.asked)
 }
 
 /// Sets the fields of `state.json` that are derived from the other records.

@@ -6,7 +6,6 @@
 pub mod arrival;
 pub mod attempt;
 mod change;
-pub mod clock;
 pub mod draft;
 pub mod gate;
 pub mod hints;

@@ -39,7 +39,7 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_523,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 6_917, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 6_847, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_433, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_779, goal: 3_300 },
     Room {
