@@ -186,7 +186,7 @@ pub enum QueueCommand {
 pub struct RejectedArgs {
     #[command(flatten)]
     pub agents: AgentFlags,
-    /// Try these files again: each returns to the inbox, or stays and the reason is printed
+    /// Try these files again: each returns to the inbox, and the next step reads it
     #[arg(long, value_name = "FILE", num_args = 0.., conflicts_with = "drop")]
     pub accept: Option<Vec<OsString>>,
     /// Delete these files. No other command does

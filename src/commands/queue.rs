@@ -9,10 +9,9 @@ use crate::commands::args::{
     answer, each_listed, message_object, optional_agent, optional_text, several_agents,
 };
 use crate::engine::authority;
-use crate::engine::context::{Context, OpenTxn};
+use crate::engine::context::Context;
 use crate::engine::lookup::{self, waiting_or_ended};
 use crate::engine::session::{Chosen, Session};
-use crate::engine::submissions::read_submission;
 use crate::engine::views::dead_letters;
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
@@ -27,7 +26,7 @@ use crate::rules::transition::inbox as rules;
 use crate::rules::transition::inbox::{decided_about_all_rejected, decided_about_rejected};
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
-use crate::store::{Agent, Reads, Rejected, Store};
+use crate::store::{Agent, Rejected, Store};
 
 pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<Status> {
     let store = session.store()?;
@@ -279,10 +278,13 @@ fn decide(
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
-        let context = Context::new(session, agent);
-        let mut open = context.open()?;
+        let mut open = Context::new(session, agent).open()?;
         for entry in some {
-            let done = apply(context, &open, decision, entry);
+            let done = match decision {
+                // The next step reads the file in the inbox as it reads a new one.
+                FileDecision::Accept => open.locked.local().bring_back(entry),
+                FileDecision::Drop => open.locked.local().remove_rejected(entry).map(|()| true),
+            };
             if let Ok(true) = done {
                 decided_about_rejected(&mut open.draft, event, &entry.name());
                 agent.local().forget_rejected(&mut open.draft.records.state, entry);
@@ -308,37 +310,6 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
         found.ok_or_else(|| Error::NoRecord { what: "rejected file", id: named.into_owned() })
     };
     named.iter().map(find).collect()
-}
-
-/// Accepts or drops one quarantined file. Returns false if the file no longer exists. Error when
-/// the file should be accepted and is still no valid message.
-fn apply(context: Context<'_>, open: &OpenTxn<'_>, decision: FileDecision, entry: &Rejected) -> Result<bool> {
-    let local = open.locked.local();
-    match decision {
-        FileDecision::Drop => local.remove_rejected(entry)?,
-        FileDecision::Accept => {
-            let seen = open.locked.records_snapshot();
-            let fault = match seen.read_rejected(entry)? {
-                Reads::Gone => return Ok(false),
-                Reads::Fits => None,
-                Reads::Not(why) => Some(why),
-                Reads::Dropped(file) => {
-                    match read_submission(context, &seen, &open.draft.records.policy, &file)? {
-                        None => return Ok(false),
-                        Some(made) => made.err(),
-                    }
-                }
-            };
-            if let Some(reason) = fault {
-                local.reject_again(entry, &reason)?;
-                let message = format!("{} is still not a message: {reason}", entry.name());
-                return Err(Error::refused("still_refused", message)
-                    .with_hint("correct the file in inbox/rejected/, and accept it again"));
-            }
-            local.bring_back(entry)?;
-        }
-    }
-    Ok(true)
 }
 
 fn report_decision(

@@ -141,7 +141,7 @@ fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
 
 /// Reads a dropped file. Returns its message, or the reason why it is invalid; `None` if the
 /// file is gone. The message id is derived from the file, so that admitting it twice has no effect.
-pub fn read_submission(
+fn read_submission(
     context: Context<'_>,
     seen: &Snapshot<'_>,
     policy: &Policy,

@@ -48,8 +48,8 @@ pub mod git {
 pub use backend::{DatabaseRole, DueAgents, due_now};
 pub use dir::{
     Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
-    NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Reads, Rejected, Remedy, Sharing,
-    Subject, Swept, TakenFile, Told, Waiting,
+    NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Rejected, Remedy, Sharing, Subject,
+    Swept, TakenFile, Told, Waiting,
 };
 pub use seam::{
     Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store, is_url,

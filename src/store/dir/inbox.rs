@@ -19,16 +19,14 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use crate::cap_fs::CapPath;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
-use crate::model::record::Record;
 use crate::model::records::MalformedFile;
 
 use super::authors;
 use super::files::fault_of_file;
 use super::layout;
-use super::record::decode;
 use super::view::View;
 
 /// Maximum number of messages directly in `inbox/`, and in one segment.
@@ -419,21 +417,6 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
         }
     }
     Ok(None)
-}
-
-/// Reads a message or a hint, and checks that it belongs to this agent and its file name. Returns
-/// `false` if the file is missing. `said` sets the author to the user who has written the file.
-pub fn is_valid<T: Record>(
-    view: &View<'_>,
-    path: &str,
-    said: impl FnOnce(T, &str) -> std::result::Result<T, String>,
-    check: impl FnOnce(&T, &str) -> std::result::Result<(), String>,
-) -> Result<bool> {
-    let Some(text) = view.arrival(path, said)? else { return Ok(false) };
-    let (cap, owner) = (view.agent.join(path), view.agent.path().file_name().unwrap_or_default());
-    check(&decode(&cap, text.as_bytes())?, &owner.to_string_lossy())
-        .map_err(|wrong| Error::damaged(cap.path(), wrong))?;
-    Ok(true)
 }
 
 /// Checks a message under this key in the inbox of this agent. The error names the fault.

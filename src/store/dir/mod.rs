@@ -86,7 +86,7 @@ pub use news::{News, Told};
 pub use occupancy::Occupant;
 pub use snapshot::Waiting;
 pub use store::{DirStore, Opener};
-pub use submissions::{HandWritten, Reads, Rejected, TakenFile};
+pub use submissions::{HandWritten, Rejected, TakenFile};
 pub use sweep::Swept;
 pub use watch::DirWatch;
 

@@ -11,19 +11,18 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::Stat;
 use sha2::{Digest, Sha256};
 
-use crate::cap_fs::{self, CapPath, Content};
+use crate::cap_fs::{CapPath, Content};
 use crate::error::{Error, Result};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
-use crate::model::message::{Message, WakeHint};
 use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::files::{self, fault_of_file};
-use super::inbox::{self, Dropped, Name, QuarantineOutcome, check_hint, check_message, is_own, parse_name};
+use super::inbox::{Dropped, Name, QuarantineOutcome, is_own, parse_name};
 use super::layout::AgentDir;
 use super::view::View;
 use super::{DirAgent, DirTxn, authors, layout, quarantine};
@@ -102,18 +101,6 @@ pub struct HandWritten {
     pub id: MessageId,
 }
 
-/// Result of reading a rejected file again.
-#[derive(Debug)]
-pub enum Reads {
-    Gone,
-    /// A valid message or wake-up hint, or a directory of valid messages.
-    Fits,
-    /// The rejected file is still malformed, for this reason.
-    Not(String),
-    /// The name is not that of a message or hint: the file must be read like a new submission.
-    Dropped(Dropped),
-}
-
 /// Result of claiming a file.
 #[derive(Debug)]
 pub enum TakenFile {
@@ -150,36 +137,6 @@ pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Resu
         Ok(id) => Ok(Some(Ok(HandWritten { bytes, user, id }))),
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Checks a rejected file again, as a step checks a newly submitted file.
-pub fn read_rejected(view: &View<'_>, one: &Rejected) -> Result<Reads> {
-    let (place, name) = if one.stays {
-        let place = PathBuf::from(&one.name);
-        let name = place.file_name().unwrap_or_default().to_owned();
-        (place, name)
-    } else {
-        (Path::new(layout::REJECTED).join(&one.name), name_in_inbox(&one.name))
-    };
-    let path = Path::new(layout::INBOX).join(&place);
-    let path = path.to_string_lossy();
-    let found = match parse_name(name.as_encoded_bytes(), one.is_dir) {
-        Name::Message(key) => {
-            let check = |message: &Message, agent: &str| check_message(message, key, agent);
-            inbox::is_valid(view, &path, |message: Message, user| message.said_by(user), check)
-        }
-        Name::Hint(id) => {
-            let check = |hint: &WakeHint, agent: &str| check_hint(hint, id, agent);
-            inbox::is_valid(view, &path, |hint: WakeHint, user| Ok(hint.said_by(user)), check)
-        }
-        Name::Segment(_) => Ok(true),
-        Name::Drop | Name::Rejected | Name::Other => return Ok(Reads::Dropped(Dropped { place })),
-    };
-    match found {
-        Ok(true) => Ok(Reads::Fits),
-        Ok(false) => Ok(Reads::Gone),
-        Err(error) => fault_of_file(error).map(Reads::Not),
     }
 }
 
@@ -254,25 +211,20 @@ impl DirTxn<'_> {
         self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
     }
 
-    /// Writes the current reason for which a file in `rejected/` is still malformed. An immovable
-    /// file in the inbox has no reason file.
-    pub fn reject_again(&self, one: &Rejected, reason: &str) -> Result<()> {
-        if one.stays { Ok(()) } else { self.write_reason(&rejected_dir(self.agent), &one.name, reason) }
-    }
-
     /// Moves a file from `rejected/` back into the inbox for the next step. Does nothing for an
-    /// immovable file, which is still in the inbox.
-    pub fn bring_back(&self, one: &Rejected) -> Result<()> {
+    /// immovable file, which is still in the inbox. Returns false if the file is gone.
+    pub fn bring_back(&self, one: &Rejected) -> Result<bool> {
         if one.stays {
-            return Ok(());
+            return Ok(true);
         }
         let (name, disk) = (&one.name, self.agent.store.disk);
         let (inbox, rejected) = (self.agent.dir.join(layout::INBOX), rejected_dir(self.agent));
         let name_there = free_name(&inbox, &name_in_inbox(name))?;
-        files::rename(&rejected.join(name), &inbox.join(&name_there))?;
+        let is_there = files::move_if_there(&rejected.join(name), &inbox.join(&name_there))?;
         disk.sync_dir(&inbox)?;
         rejected.join(reason_name(name)).remove()?;
-        disk.sync_dir(&rejected)
+        disk.sync_dir(&rejected)?;
+        Ok(is_there)
     }
 
     /// Removes a malformed file or directory, and its reason file.
@@ -359,7 +311,6 @@ pub struct Rejected {
     /// Time of the last change, or of the move to `rejected/`.
     pub at: Time,
     pub size: u64,
-    pub is_dir: bool,
     /// True if the file is still in the inbox because it can't be moved.
     pub stays: bool,
 }
@@ -376,7 +327,6 @@ impl Rejected {
             reason,
             at: files::changed_at(there),
             size: u64::try_from(there.st_size).unwrap_or(0),
-            is_dir: cap_fs::kind(there) == FileType::Directory,
             stays,
         }
     }

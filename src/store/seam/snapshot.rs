@@ -18,7 +18,7 @@ use super::super::dir::gc::is_ended_line;
 use super::super::dir::inbox::{check_hint, check_message};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::view::View;
-use super::super::dir::{Dropped, HandWritten, Reads, Rejected, Waiting, layout, quarantine, submissions};
+use super::super::dir::{Dropped, HandWritten, Rejected, Waiting, layout, quarantine, submissions};
 use super::source::RecordSource;
 
 /// Number of messages that are examined to find one of background priority.
@@ -362,11 +362,6 @@ impl Snapshot<'_> {
     /// True if no rejected file is left. Does not list the inbox.
     pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
         Ok(quarantine::passed_over(state).is_empty() && submissions::nothing_rejected(&self.files())?)
-    }
-
-    /// Checks a rejected file again, as a step checks a newly submitted file.
-    pub fn read_rejected(&self, file: &Rejected) -> Result<Reads> {
-        submissions::read_rejected(&self.files(), file)
     }
 
     /// Describes a message that the agent can't process as it is.
