@@ -214,8 +214,8 @@ pub struct LogsArgs {
 /// Show agents on the terminal, with keys that run commands
 ///
 /// Agents that need attention come first. Enter shows one agent: its queue, waits, work, last
-/// events, and the output of its turn. `?` lists the keys. The screen follows changes as they
-/// happen, and costs nothing while nothing changes.
+/// events, and the output of its turn. The screen follows changes as they happen, and costs nothing
+/// while nothing changes. `dormouse man watch` lists the keys.
 #[derive(Debug, Args)]
 pub struct WatchArgs {
     #[command(flatten)]

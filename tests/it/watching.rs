@@ -137,11 +137,10 @@ fn keys_run_commands_and_ask_before_stop_preempt_and_requeue() {
     let sandbox = with_dead_letter();
     let mut terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("1 to look at");
-    let text = terminal.press_until("?", "requeue its last dead letter");
-    assert!(text.contains("Ctrl-L"), "{text}");
-    terminal.press_until("\x1b", "POSTURE");
+    // At 80 columns the last line names every key that acts on an agent.
+    terminal.shows("q quit  / find  t tick  s start  S stop  p preempt  r recover  R requeue");
     terminal.press_until("S", "stop ada? y/n");
-    terminal.press_until("n", "? keys");
+    terminal.press_until("n", "q quit");
     assert_ne!(sandbox.json(["get", "ada"])["status"], "stopped");
     terminal.press_until("Sy", "stop ada: stop");
     terminal.shows("stopped");
@@ -190,11 +189,8 @@ fn watch_adapts_to_any_screen_size() {
     terminal.shows("too small");
     terminal.resize(80, 24);
     terminal.shows("POSTURE");
-    terminal.press_until("g?", "this list");
+    terminal.press_until("g", "1-");
     terminal.resize(60, 8);
-    terminal.becomes("the top", |text| text.contains("Up, Down, k, j") && !text.contains("this list"));
-    terminal.press_until("G", "this list");
-    terminal.press_until("\x1b", "POSTURE");
     terminal.press_until("\r", "posture");
     terminal.press("\x1b[6~");
     terminal.becomes("the next page", |text| !text.contains("posture"));
@@ -204,27 +200,17 @@ fn watch_adapts_to_any_screen_size() {
 }
 
 #[test]
-fn the_detail_view_switches_to_other_agents() {
+fn keys_of_the_detail_view_apply_to_its_agent() {
     let sandbox = started("true").with_real_clock();
     add(&sandbox, "bob", "true");
-    add(&sandbox, "eve", "true");
     let mut terminal = Terminal::of_size(&sandbox, &[], &[], 80, 50);
-    terminal.shows("eve");
-    terminal.press("nN\r");
-    terminal.becomes("ada", |text| text.starts_with("ada") && text.contains("n/N next"));
-    terminal.press("n");
-    terminal.becomes("bob", |text| text.starts_with("bob"));
-    // The key for the next agent has no effect at the last agent.
-    terminal.press("\x1b[C");
-    terminal.becomes("eve", |text| text.starts_with("eve"));
-    terminal.press("n\x1b[D");
-    terminal.becomes("bob again", |text| text.starts_with("bob"));
-    // Keys apply to the agent on the screen, which stays chosen in the list.
+    terminal.shows("bob");
+    terminal.press("j\r");
+    terminal.becomes("bob", |text| text.starts_with("bob") && text.contains("Esc back"));
     terminal.press_until("S", "stop bob? y/n");
     terminal.press_until("n\x1b", "POSTURE");
     terminal.press_until("S", "stop bob? y/n");
-    terminal.press("nNN");
-    terminal.quits("q");
+    terminal.quits("nq");
 }
 
 /// A change of the size and a key arrive in different ways, a signal and the input. Neither may be
@@ -241,8 +227,8 @@ fn a_key_that_is_pressed_during_a_resize_is_not_lost() {
     for round in 0..40 {
         all(&terminal);
         terminal.resize(80 + round % 2, 24);
-        terminal.press("?");
-        terminal.becomes("the keys", |text| text.contains("Ctrl-L") && text.contains("Esc back"));
+        terminal.press("\r");
+        terminal.becomes("the detail view", |text| text.contains("Esc back"));
         terminal.press("\x1b");
     }
     all(&terminal);
@@ -267,8 +253,8 @@ fn watch_restores_the_terminal_at_every_end() {
     terminal.shows("ada");
     terminal.press("\x1a");
     terminal.signal(Signal::TSTP);
-    terminal.press_until("?", "Ctrl-L");
-    terminal.quits("qq");
+    terminal.press_until("S", "stop ada? y/n");
+    terminal.quits("nq");
 }
 
 #[test]

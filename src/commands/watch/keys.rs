@@ -9,7 +9,7 @@ use crate::process::screen::Screen;
 use crate::report::dashboard::visible_rows;
 
 use super::acts::Act;
-use super::{Dashboard, FooterState};
+use super::{Dashboard, DetailState, FooterState};
 
 impl Dashboard {
     /// Handles a key. Returns true if the key ends the command.
@@ -46,13 +46,10 @@ impl Dashboard {
             Key::PageDown | Key::Char(' ') => self.go(|at| at.saturating_add(page)),
             Key::Home | Key::Char('g') => self.go(|_| 0),
             Key::End | Key::Char('G') => self.go(|_| usize::MAX),
-            // Any other key closes the list of keys. Ctrl-C is also handled below, to end `watch`.
-            other if self.keys.take().is_some() && other != Key::Cancel => {}
             Key::Cancel | Key::Char('q') if self.jobs.count() > 0 => self.footer = FooterState::ConfirmQuit,
             Key::Cancel | Key::Char('q') => return Ok(true),
             Key::Escape | Key::Back if self.detail_view.is_some() => self.detail_view = None,
             Key::Escape | Key::Back => self.fleet.filter_by(String::new()),
-            Key::Char('?' | 'h') => self.keys = Some(0),
             Key::Char('/') => {
                 self.detail_view = None;
                 self.fleet.filter_by(String::new());
@@ -63,8 +60,6 @@ impl Dashboard {
                     self.open_detail(session, name);
                 }
             }
-            Key::Right | Key::Char('n') => self.open_neighbour(session, |at| at.saturating_add(1)),
-            Key::Left | Key::Char('N') => self.open_neighbour(session, |at| at.saturating_sub(1)),
             Key::Char(letter) => {
                 if let (Some(act), Some(name)) = (Act::of(letter), self.subject()) {
                     match act.doubt {
@@ -73,7 +68,7 @@ impl Dashboard {
                     }
                 }
             }
-            Key::Redraw => {}
+            Key::Left | Key::Right | Key::Redraw => {}
         }
         Ok(false)
     }
@@ -88,24 +83,13 @@ impl Dashboard {
 
     /// Moves the selection, or scrolls the detail view.
     fn go(&mut self, to: impl Fn(usize) -> usize) {
-        if let Some(from) = self.scrolled() {
+        if let Some(DetailState { from, .. }) = &mut self.detail_view {
             // `draw` limits the offset to the last line.
             *from = to(*from);
             return;
         }
         let at = to(self.selected_index()).min(self.fleet.len().saturating_sub(1));
         self.chosen = self.fleet.from(at).next().map(|(name, _)| name.clone());
-    }
-
-    /// Shows an earlier or later agent of the list in the detail view.
-    fn open_neighbour(&mut self, session: &Session, to: impl Fn(usize) -> usize) {
-        let Some(detail_view) = &self.detail_view else { return };
-        let at = self.fleet.place(&detail_view.name).map_or(0, to).min(self.fleet.len().saturating_sub(1));
-        let beside = self.fleet.from(at).next().map(|(name, _)| name.clone());
-        if let Some(name) = beside.filter(|name| *name != detail_view.name) {
-            self.chosen = Some(name.clone());
-            self.open_detail(session, name);
-        }
     }
 
     fn filter_with(&mut self, key: Key) {

@@ -79,7 +79,6 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
         chosen: None,
         top: 0,
         detail_view: None,
-        keys: None,
         footer: FooterState::Keys,
         jobs: Jobs::new()?,
         alarm: Alarm::new()?,
@@ -143,8 +142,6 @@ struct Dashboard {
     /// Number of agents that are scrolled out above the top of the screen.
     top: usize,
     detail_view: Option<DetailState>,
-    /// Scroll offset of the help that lists the keyboard keys; `None` while the help is hidden.
-    keys: Option<usize>,
     footer: FooterState,
     jobs: Jobs<(Act, AgentName)>,
     alarm: Alarm,
@@ -441,29 +438,23 @@ impl Dashboard {
                 Foot::Asks(&question)
             }
         };
-        let view = match (&self.detail_view, self.keys) {
-            (_, Some(from)) => ScreenView::Keys { from },
-            (Some(detail_view), None) => ScreenView::One {
+        let view = match &self.detail_view {
+            Some(detail_view) => ScreenView::One {
                 name: &detail_view.name,
                 seen: detail_view.seen.as_ref().map_err(String::as_str),
                 said: detail_view.said.as_ref().map(|said| said.lines().collect()).unwrap_or_default(),
                 from: detail_view.from,
             },
-            (None, None) => ScreenView::Fleet { fleet: &self.fleet, above: self.top, chosen: at },
+            None => ScreenView::Fleet { fleet: &self.fleet, above: self.top, chosen: at },
         };
         let (now, colored) = (session.clock.now(), session.out.is_colored());
         let shown = ScreenContents { now, colored, trouble: self.trouble.as_deref(), view, foot };
         let mut above = 0;
         screen.draw(|frame| above = draw(frame, &shown))?;
-        if let Some(from) = self.scrolled() {
-            *from = above;
+        if let Some(detail_view) = &mut self.detail_view {
+            detail_view.from = above;
         }
         Ok(())
-    }
-
-    /// Returns the scroll offset of the current view; `None` if the view does not scroll.
-    fn scrolled(&mut self) -> Option<&mut usize> {
-        self.keys.as_mut().or(self.detail_view.as_mut().map(|detail_view| &mut detail_view.from))
     }
 
     /// Returns the index of the selected agent among the shown agents.

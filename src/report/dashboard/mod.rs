@@ -48,9 +48,6 @@ pub enum ScreenView<'a> {
         /// Number of lines above the top of the view.
         from: usize,
     },
-    Keys {
-        from: usize,
-    },
 }
 
 /// Last line of the screen.
@@ -90,11 +87,6 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
             }
             scrolled(frame, body, rows, *from)
         }
-        ScreenView::Keys { from } => {
-            frame.render_widget(Row::styled("Keys", paint.head()), head);
-            let rows = KEYS.iter().map(|(key, what)| Row::raw(fit(&format!("{key:<18}{what}"), width)));
-            scrolled(frame, body, rows.collect(), *from)
-        }
     };
     if let Some(trouble) = shown.trouble {
         let text = format!("{:<width$}", fit(trouble, width));
@@ -112,44 +104,22 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) 
     from
 }
 
-/// Keys and their descriptions.
-const KEYS: [(&str, &str); 16] = [
-    ("Up, Down, k, j", "choose an agent, or move through what is shown of one"),
-    ("PageUp, PageDown", "the same by a page; g and G, Home and End: to the first and last"),
-    ("Enter", "look at the chosen agent: queue, waits, work, events, output"),
-    ("n, N, Right, Left", "from there: look at the next agent, the one before"),
-    ("Esc", "back to all agents; there: show all of them again"),
-    ("/", "show only agents with these letters in their name or posture"),
-    ("", ""),
-    ("t", "tick: make a step, and run a turn if one is due"),
-    ("s", "start it"),
-    ("S", "stop it: ends its turn and its tasks"),
-    ("p", "preempt: ask its turn to yield"),
-    ("r", "recover: end a backoff or an interrupted turn at once"),
-    ("R", "requeue its last dead letter"),
-    ("", ""),
-    ("?", "this list"),
-    ("q, Ctrl-C; Ctrl-L", "quit; draw again"),
-];
-
-/// Key hints in the last line of the overview, as many as fit.
-const OF_FLEET: &[&str] = &["? keys", "q quit", "Enter look", "/ find"];
-const OF_ONE: &[&str] = &["? keys", "q quit", "Esc back", "n/N next"];
-/// Key hints for actions on an agent.
-const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
-const OF_KEYS: &[&str] = &["Esc back", "Down, Up: more"];
+/// Key hints in the last line of the overview and of the detail view, as many as fit.
+const OF_FLEET: &[&str] = &["q quit", "/ find"];
+const OF_ONE: &[&str] = &["q quit", "Esc back"];
+/// Key hints that follow in both.
+const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue", "Enter look"];
 
 fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'static> {
-    let (keys, acts) = match &shown.view {
-        ScreenView::Fleet { .. } => (OF_FLEET, ACTS),
-        ScreenView::One { .. } => (OF_ONE, ACTS),
-        ScreenView::Keys { .. } => (OF_KEYS, &[][..]),
+    let keys = match &shown.view {
+        ScreenView::Fleet { .. } => OF_FLEET,
+        ScreenView::One { .. } => OF_ONE,
     };
     match shown.foot {
         Foot::Asks(question) => Row::styled(fit(question, width), paint.head()),
         Foot::Said(said) => Row::raw(fit(said, width)),
         Foot::Keys => {
-            let hints: Vec<&str> = keys.iter().chain(acts).copied().collect();
+            let hints: Vec<&str> = keys.iter().chain(ACTS).copied().collect();
             let fitting = (0..=hints.len()).rev().map(|count| hints[..count].join("  "));
             let text = fitting.into_iter().find(|text| text.len() <= width).unwrap_or_default();
             Row::styled(text, paint.quiet())
