@@ -27,6 +27,7 @@ use crate::rules::projection;
 use crate::rules::stall::stall;
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
+use super::list::ListRow;
 use super::output::{Output, Tone};
 use super::text::{self, count, due, one_line, relative, since, table, tally};
 use super::trigger::{capability, default_ingress};
@@ -342,68 +343,77 @@ pub fn remedy(attention: &Attention) -> Option<String> {
     id.map(|id| format!("dormouse queue requeue {id}"))
 }
 
-/// Returns the text of `get` for people.
-pub fn text(facts: &Facts<'_>, out: &Output) -> String {
-    let records = &facts.records;
-    let state = &records.state;
-    let posture = posture(records);
-    let mut rows = Vec::new();
-    let mut row = |name: &str, value: String| {
-        if !value.is_empty() {
-            rows.push(vec![out.paint(Tone::Quiet, &format!("{name:<10}")), value]);
-        }
-    };
-    row("agent", out.paint(Tone::Strong, state.agent.as_str()));
-    row("for", out.safe(&one_line(records.policy.description.as_deref().unwrap_or_default(), 100)));
-    if let Some(mark) = state.attention_mark() {
-        let since = since(mark.since, facts.now);
-        row("attention", out.paint(Tone::Bad, &format!("{} {since}", mark.count)));
+/// Line of a summary for people: its name, its text without escapes, and its tone.
+pub type SummaryRow = (&'static str, String, Option<Tone>);
+
+/// Returns the lines about the state of an agent that `get` and the detail view of `watch` show.
+pub fn rows(line: &ListRow, state: &State, now: Time) -> Vec<SummaryRow> {
+    let said =
+        |text: Option<&String>| text.map_or(String::new(), |text| format!(": {}", one_line(text, 100)));
+    let mut rows: Vec<SummaryRow> = Vec::new();
+    if let Some(mark) = &line.attention {
+        let text = format!("{} {}", mark.count, since(mark.since, now));
+        rows.push(("attention", text, Some(Tone::Bad)));
         for attention in mark.newest.iter().rev().take(ATTENTIONS) {
             let words = one_line(&attention.to_string(), ATTENTION);
-            row("", out.safe(&format!("{}: {words}", relative(attention.at, facts.now))));
-            row("", remedy(attention).map(|command| format!("try it again: {command}")).unwrap_or_default());
+            rows.push(("", format!("{}: {words}", relative(attention.at, now)), None));
+            rows.extend(remedy(attention).map(|command| ("", format!("try it again: {command}"), None)));
         }
     }
-    if let Some(moved) = &state.moved {
-        let words = format!("{}, {}", out.safe(&moved.to_string()), relative(moved.at, facts.now));
-        row("moved", out.paint(Tone::Bad, &words));
+    if let Some(moved) = &line.moved {
+        rows.push(("moved", format!("{moved}, {}", relative(moved.at, now)), Some(Tone::Bad)));
     }
-    row("status", state.status.to_string());
-    row("posture", format!("{}: {}", posture.posture.words(), out.safe(&one_line(&posture.reason, 100))));
-    let since = since(state.execution.since, facts.now);
-    let reason = state.execution.reason.as_deref().map(|reason| format!(": {}", one_line(reason, 100)));
-    let reason = out.safe(&reason.unwrap_or_default());
-    row("execution", format!("{} {since}{reason}", state.execution.state));
-    let bad = |number: u64, one: &str, many: &str| {
-        let text = (number > 0).then(|| out.paint(Tone::Bad, &count(number, one, many)));
-        text.map(|text| format!(", {text}")).unwrap_or_default()
-    };
-    let dead = bad(state.counters.dead, "dead letter", "dead letters");
-    let rejected = bad(facts.arrivals.rejected as u64, "rejected file", "rejected files");
-    row("queue", format!("{} pending{dead}{rejected}", facts.arrivals.pending(records)));
-    if let Some(hint) = waking_hint(records) {
+    rows.push(("status", line.status.to_string(), None));
+    rows.push(("posture", format!("{}: {}", line.posture.words(), one_line(&line.reason, 100)), None));
+    let execution = &state.execution;
+    let reason = said(execution.reason.as_ref());
+    rows.push(("execution", format!("{} {}{reason}", execution.state, since(execution.since, now)), None));
+    let wrong = [
+        (line.dead, "dead letter", "dead letters"),
+        (line.rejected as u64, "rejected file", "rejected files"),
+    ];
+    let wrong = wrong.into_iter().filter(|(number, ..)| *number > 0);
+    let wrong: String = wrong.map(|(number, one, many)| format!(", {}", count(number, one, many))).collect();
+    let tone = (!wrong.is_empty()).then_some(Tone::Bad);
+    rows.push(("queue", format!("{} pending{wrong}", line.pending), tone));
+    if let Some(hint) = &line.pending_wake_hint {
         let why = hint.reason.as_deref().or(hint.resource.as_deref()).unwrap_or_default();
-        row("wake hint", out.safe(&one_line(&format!("from {}: {why}", hint.source), 100)));
+        rows.push(("wake hint", one_line(&format!("from {}: {why}", hint.source), 100), None));
     }
     if let Some(turn) = &state.last_turn {
-        let said =
-            turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {}", one_line(said, 100)));
-        let said = out.safe(&said.unwrap_or_default());
-        row("last turn", format!("{} {}{said}", turn.terminal, relative(turn.ended_at, facts.now)));
+        let said = said(turn.brief.as_ref().or(turn.reason.as_ref()));
+        let tone = turn.terminal.is_failure().then_some(Tone::Bad);
+        rows.push(("last turn", format!("{} {}{said}", turn.terminal, relative(turn.ended_at, now)), tone));
     }
-    if let Some(retry) = &state.retry {
-        let (when, reason) = (due(retry.not_before, facts.now), out.safe(&one_line(&retry.reason, 100)));
-        row(retry.attempt.map_or("recovery", |_| "retry"), format!("{when}: {reason}"));
+    if let Some(retry) = &line.retry {
+        let text = format!("{}: {}", due(retry.not_before, now), one_line(&retry.reason, 100));
+        rows.push((retry.attempt.map_or("recovery", |_| "retry"), text, None));
     }
     if let Some(held) = &state.held {
-        let when = held.not_before.map(|at| format!("{}: ", relative(at, facts.now))).unwrap_or_default();
-        row("held", format!("{when}{}", out.safe(&one_line(&held.missing, 100))));
+        let when = held.not_before.map(|at| format!("{}: ", relative(at, now))).unwrap_or_default();
+        rows.push(("held", format!("{when}{}", one_line(&held.missing, 100)), None));
     }
-    if let Some(due) = state.next_due_at {
-        row("next due", format!("{} ({})", due.local(), relative(due, facts.now)));
-    }
-    for advisory in advisories(records, facts.now) {
-        row("advisory", out.safe(&format!("{}: {}", advisory.kind, advisory.message)));
-    }
-    table(&rows)
+    let next = line.next_due_at.map(|due| format!("{} ({})", due.local(), relative(due, now)));
+    rows.extend(next.map(|next| ("next due", next, None)));
+    rows
+}
+
+/// Returns the text of `get` for people.
+pub fn text(facts: &Facts<'_>, out: &Output) -> String {
+    let Facts { records, arrivals, now, .. } = facts;
+    let line = ListRow::new(records, arrivals, None, *now);
+    let mut rows = vec![("agent", line.agent.to_string(), Some(Tone::Strong))];
+    let purpose = records.policy.description.as_deref().map(|purpose| one_line(purpose, 100));
+    rows.extend(purpose.filter(|purpose| !purpose.is_empty()).map(|purpose| ("for", purpose, None)));
+    rows.extend(self::rows(&line, &records.state, *now));
+    rows.extend(advisories(records, *now).into_iter().map(|advisory| {
+        let text = format!("{}: {}", advisory.kind, advisory.message);
+        ("advisory", text, None)
+    }));
+    let cells = rows.iter().map(|(name, value, tone)| {
+        let value = out.safe(value);
+        let value = tone.map_or_else(|| value.clone(), |tone| out.paint(tone, &value));
+        vec![out.paint(Tone::Quiet, &format!("{name:<10}")), value]
+    });
+    table(&cells.collect::<Vec<_>>())
 }

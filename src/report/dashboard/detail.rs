@@ -5,15 +5,14 @@ use ratatui::text::{Line as Row, Span as Piece};
 
 use crate::model::event::Event;
 use crate::model::message::Message;
-use crate::model::run::Terminal;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::wait::Wait;
 use crate::model::work::{WorkItem, WorkState};
 use crate::report::list::ListRow;
-use crate::report::log;
 use crate::report::output::Tone;
-use crate::report::text::{due, relative, relative_change};
+use crate::report::text::{relative, relative_change};
+use crate::report::{log, summary};
 use crate::rules::work::{WaitsByItem, scheduling_state};
 
 use super::screen::{Paint, fit};
@@ -84,9 +83,16 @@ pub(super) fn rows(
     paint: Paint,
     (width, height): (usize, usize),
 ) -> Vec<Row<'static>> {
-    let AgentDetail { line, state, queue, waits, work, events, .. } = seen;
+    let AgentDetail { line, state, current, queue, waits, work, events } = seen;
     let mut lines = DetailLines { rows: Vec::new(), paint, width };
-    fields(&mut lines, seen, now);
+    for (name, value, tone) in summary::rows(line, state, now) {
+        lines.field(name, &value, style(tone, paint));
+    }
+    if let Some(since) = line.turn_since {
+        let about = current.as_ref().map(|message| format!(": {}", message.body.to_text()));
+        let text = format!("for {}{}", now.since(since).rough(), about.unwrap_or_default());
+        lines.field("turn", &text, paint.live());
+    }
     let title = if state.current_run.is_some() { "Output of the turn" } else { "Output of the last turn" };
     let plain = |text: String| (text, Style::new());
     let some = (height / 3).max(4);
@@ -106,46 +112,6 @@ pub(super) fn rows(
     lines.rows
 }
 
-fn fields(lines: &mut DetailLines, seen: &AgentDetail, now: Time) {
-    let AgentDetail { line, state, current, .. } = seen;
-    let (execution, paint) = (&state.execution, lines.paint);
-    lines.field("posture", &format!("{}: {}", line.posture.words(), line.reason), Style::new());
-    let age = now.since(execution.since).rough();
-    lines.field("status", &format!("{}, {} for {age}", line.status, execution.state), Style::new());
-    if let Some(since) = line.turn_since {
-        let about =
-            current.as_ref().map(|message| format!(": {}", message.body.to_text())).unwrap_or_default();
-        lines.field("turn", &format!("for {}{about}", now.since(since).rough()), paint.live());
-    }
-    if let Some(turn) = &state.last_turn {
-        let said = turn.brief.as_ref().or(turn.reason.as_ref()).map(|said| format!(": {said}"));
-        let text = format!("{} {}{}", relative(turn.ended_at, now), turn.terminal, said.unwrap_or_default());
-        let style = if turn.terminal == Terminal::Completed { Style::new() } else { paint.bad() };
-        lines.field("last turn", &text, style);
-    }
-    if let Some(retry) = &line.retry {
-        let attempt = retry.attempt.map(|attempt| format!("attempt {attempt} ")).unwrap_or_default();
-        let text = format!("{attempt}{}: {}", due(retry.not_before, now), retry.reason);
-        lines.field(retry.attempt.map_or("recovery", |_| "retry"), &text, paint.late());
-    }
-    if let Some(at) = line.due {
-        let style = if at < now { paint.late() } else { Style::new() };
-        lines.field("due", &relative(at.max(now), now), style);
-    }
-    if let Some(moved) = &line.moved {
-        lines.field("moved to", &moved.to, paint.bad());
-    }
-    for one in line.attention.iter().flat_map(|mark| mark.newest.iter().rev()).take(5) {
-        lines.field("look at", &one.to_string(), paint.bad());
-    }
-    if line.dead > 0 {
-        lines.field("dead", &format!("{} (R requeues the last)", line.dead), paint.bad());
-    }
-    if line.rejected > 0 {
-        lines.field("rejected", &format!("{} (see `dormouse queue rejected`)", line.rejected), paint.bad());
-    }
-}
-
 fn message(message: &Message) -> String {
     let attempt = if message.attempt > 1 { format!(", attempt {}", message.attempt) } else { String::new() };
     let Message { priority, kind, origin, body, .. } = message;
@@ -161,12 +127,15 @@ fn wait(wait: &Wait, now: Time) -> String {
 
 fn event(event: &Event, now: Time, paint: Paint) -> Option<(String, Style)> {
     let (words, tone) = log::words(event)?;
-    let style = match tone {
+    Some((format!("{:<11}  {words}", relative(event.at, now)), style(tone, paint)))
+}
+
+fn style(tone: Option<Tone>, paint: Paint) -> Style {
+    match tone {
         Some(Tone::Good) => paint.live(),
         Some(Tone::Bad) => paint.bad(),
         Some(Tone::Strong) => paint.head(),
         Some(Tone::Quiet) => paint.quiet(),
         None => Style::new(),
-    };
-    Some((format!("{:<11}  {words}", relative(event.at, now)), style))
+    }
 }
