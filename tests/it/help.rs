@@ -123,10 +123,10 @@ fn commands_of_other_tools_get_a_hint_with_our_command() {
 fn mistyped_words_get_a_hint_with_similar_ones() {
     let sandbox = started("true");
     for (line, near) in [
-        ("tik ada", "did you mean `task` or `tick`?"),
-        ("enqeue ada x", "did you mean `enqueue`?"),
-        ("tick ada --untill-idle", "did you mean `--until-idle`?"),
-        ("list --posture idel", "did you mean `idle`?"),
+        ("tik ada", "some similar subcommands exist: 'task', 'tick'"),
+        ("enqeue ada x", "a similar subcommand exists: 'enqueue'"),
+        ("tick ada --untill-idle", "a similar argument exists: '--until-idle'"),
+        ("list --posture idel", "a similar value exists: 'idle'"),
         ("tick adda", "did you mean `ada`?"),
         ("tick zzz", "there is ada"),
     ] {

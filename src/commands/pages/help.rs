@@ -61,7 +61,8 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         // The first paragraph of clap's text is the message, one line per missing argument.
         let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let message = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
-        let wrong = Error::Usage { message, hint: tip(&error).or_else(|| nearest(&error)) };
+        let hint = text.lines().find_map(|line| line.trim().strip_prefix("tip: ")).map(str::to_owned);
+        let wrong = Error::Usage { message, hint };
         let _ = writeln!(std::io::stdout(), "{}", failure(&wrong, None));
     }
     let error = if error.kind() == ErrorKind::DisplayHelp { asked_help(error) } else { error };
@@ -200,23 +201,6 @@ fn without_hidden_commands(mut error: clap::Error) -> clap::Error {
         }
     }
     error
-}
-
-/// Returns a hint with the known words that are nearest to an unknown word.
-fn nearest(error: &clap::Error) -> Option<String> {
-    let suggested =
-        [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    let words = |kind| {
-        if let Some(ContextValue::String(word)) = error.get(kind) {
-            vec![word.clone()]
-        } else if let Some(ContextValue::Strings(words)) = error.get(kind) {
-            words.clone()
-        } else {
-            Vec::new()
-        }
-    };
-    let near: Vec<String> = suggested.into_iter().flat_map(words).map(|word| format!("`{word}`")).collect();
-    (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
 }
 
 /// Escapes the user's words in an error, so that they can't control the terminal.
