@@ -18,7 +18,7 @@ use crate::report::list::ListRow;
 use crate::report::log;
 use crate::report::metrics::{Reading, Readings};
 use crate::report::summary::{Arrivals, ChildAgent, Facts};
-use crate::report::timeline::{Activity, Pause, ShownTurn, Stay};
+use crate::report::timeline::{Activity, ShownTurn, Stay};
 use crate::store::{Agent, RecordWatch, Snapshot, Store};
 
 use super::follow::OutputTail;
@@ -214,13 +214,8 @@ pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
         let mut waits = seen.open::<Wait>()?;
         ended_since(&seen, since, |wait: &Wait| wait.ended_at, |wait| waits.push(wait))?;
         let mut known = HashSet::new();
-        let mut pauses: Vec<Pause> = waits
-            .into_iter()
-            .filter(|wait| known.insert(wait.id))
-            .map(|wait| Pause::new(wait, now))
-            .collect();
-        pauses.retain(|pause| pause.until >= since);
-        pauses.sort_by_key(|pause| (pause.since, pause.until));
+        waits.retain(|wait| known.insert(wait.id) && wait.ended_at.is_none_or(|at| at >= since));
+        waits.sort_by_key(|wait| wait.created_at);
         let mut taken_up: HashMap<MessageId, Time> = HashMap::new();
         for turn in turns.iter().rev() {
             taken_up.insert(turn.message_id, turn.started_at);
@@ -243,7 +238,7 @@ pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
         }
         stays.retain(|stay| stay.left.is_none_or(|left| left >= since));
         stays.sort_by_key(|stay| (stay.arrived, stay.left));
-        Ok(Activity { line: line.clone(), turns, pauses, stays })
+        Ok(Activity { line: line.clone(), turns, waits, stays })
     })
 }
 

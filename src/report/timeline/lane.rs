@@ -4,9 +4,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Pause, Scale, ShownTurn, in_words, moment, span};
+use super::{Scale, ShownTurn, in_words, moment, shown, span};
 use crate::model::run::Terminal;
 use crate::model::time::Time;
+use crate::model::wait::Wait;
 use crate::report::text::count;
 
 /// Width of a timeline in SVG units; the height is 26. The template has the same numbers.
@@ -27,11 +28,11 @@ fn shape(class: &str, x: u64, width: u64, top: u64, bottom: u64) -> Value {
 }
 
 /// Returns the largest number of columns with which all timelines have at most `MARKS` marks.
-pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Pause])> + Clone, scale: Scale) -> u64 {
+pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Wait])> + Clone, scale: Scale) -> u64 {
     let marks = |columns: u64| {
-        let of_one = |(turns, pauses): (&[ShownTurn], &[Pause])| {
+        let of_one = |(turns, waits): (&[ShownTurn], &[Wait])| {
             groups(turns, |turn| turn.started_at, scale, columns).len()
-                + groups(pauses, |pause| pause.since, scale, columns).len()
+                + groups(waits, |wait| wait.created_at, scale, columns).len()
         };
         all.clone().map(of_one).sum::<usize>()
     };
@@ -44,15 +45,15 @@ fn groups<T>(all: &[T], begin: impl Fn(&T) -> Time, scale: Scale, columns: u64) 
 }
 
 /// Returns the marks of an agent, waits first. Each mark is a group of rectangles with a tooltip.
-pub fn marks(turns: &[ShownTurn], pauses: &[Pause], scale: Scale, columns: u64) -> Vec<Value> {
+pub fn marks(turns: &[ShownTurn], waits: &[Wait], scale: Scale, columns: u64) -> Vec<Value> {
     let left = |at| scale.x(at, WIDTH).min(WIDTH - LEAST);
     let wide = |x: u64, until| scale.x(until, WIDTH).saturating_sub(x).max(LEAST);
-    let waits = groups(pauses, |pause| pause.since, scale, columns).into_iter().filter_map(|group| {
+    let waits = groups(waits, |wait| wait.created_at, scale, columns).into_iter().filter_map(|group| {
         let first = group.first()?;
-        let until = group.iter().map(|pause| pause.until).max()?;
-        let x = left(first.since);
+        let until = group.iter().map(|wait| end_of(wait, scale)).max()?;
+        let x = left(first.created_at);
         let shapes = [shape("w", x, wide(x, until), 22, 26)];
-        Some(json!({ "shapes": shapes, "title": of_waits(group, first) }))
+        Some(json!({ "shapes": shapes, "title": of_waits(group, first, scale) }))
     });
     let turns = groups(turns, |turn| turn.started_at, scale, columns).into_iter().filter_map(|group| {
         let first = group.first()?;
@@ -105,15 +106,20 @@ fn of_turns(group: &[ShownTurn], first: &ShownTurn) -> String {
     title
 }
 
-fn of_waits(group: &[Pause], first: &Pause) -> String {
+/// Returns the end of a wait; for an active wait, the end of the period.
+fn end_of(wait: &Wait, scale: Scale) -> Time {
+    wait.ended_at.unwrap_or(scale.until)
+}
+
+fn of_waits(group: &[Wait], first: &Wait, scale: Scale) -> String {
     if group.len() == 1 {
         let (kind, status) = (in_words(first.kind.name()), first.status);
-        let lasted = span(first.until.since(first.since));
+        let lasted = span(end_of(first, scale).since(first.created_at));
         return format!(
             "waits for {kind} since {}, {lasted}, {status}: {}",
-            moment(first.since),
-            first.reason
+            moment(first.created_at),
+            shown(&first.reason)
         );
     }
-    format!("{} waits from {} on", group.len(), moment(first.since))
+    format!("{} waits from {} on", group.len(), moment(first.created_at))
 }

@@ -15,7 +15,7 @@ use crate::model::id::{AgentName, MessageId, short_ids};
 use crate::model::run::{Run, Terminal};
 use crate::model::state::CurrentRun;
 use crate::model::time::{Span, Time};
-use crate::model::wait::{Wait, WaitKind, WaitStatus};
+use crate::model::wait::Wait;
 
 use super::list::ListRow;
 use super::text::{escape_line, one_line};
@@ -40,14 +40,14 @@ pub struct FleetHistory {
 pub struct Activity {
     pub line: ListRow,
     pub turns: Vec<ShownTurn>,
-    pub pauses: Vec<Pause>,
+    pub waits: Vec<Wait>,
     pub stays: Vec<Stay>,
 }
 
 impl Activity {
     /// True if the agent had no turn, wait or message in the period.
     fn is_quiet(&self) -> bool {
-        self.turns.is_empty() && self.pauses.is_empty() && self.stays.is_empty()
+        self.turns.is_empty() && self.waits.is_empty() && self.stays.is_empty()
     }
 
     fn needs_attention(&self) -> bool {
@@ -58,7 +58,7 @@ impl Activity {
     fn first(&self) -> Option<Time> {
         let turn = self.turns.first().map(|turn| turn.started_at);
         let stay = self.stays.first().map(|stay| stay.arrived);
-        self.pauses.first().map(|pause| pause.since).into_iter().chain(turn).chain(stay).min()
+        self.waits.first().map(|wait| wait.created_at).into_iter().chain(turn).chain(stay).min()
     }
 }
 
@@ -129,28 +129,6 @@ impl From<Run> for ShownTurn {
             said: shown(&said),
             tokens: usage.input_tokens.unwrap_or(0).saturating_add(usage.output_tokens.unwrap_or(0)),
             cost_usd: usage.cost_usd.unwrap_or(0.0).max(0.0),
-        }
-    }
-}
-
-/// Wait as the report shows it.
-pub struct Pause {
-    pub since: Time,
-    /// End of the wait; for an active wait, the time of the report.
-    pub until: Time,
-    kind: WaitKind,
-    status: WaitStatus,
-    reason: String,
-}
-
-impl Pause {
-    pub fn new(wait: Wait, now: Time) -> Pause {
-        Pause {
-            since: wait.created_at,
-            until: wait.ended_at.unwrap_or(now).max(wait.created_at),
-            kind: wait.kind,
-            status: wait.status,
-            reason: shown(&wait.reason),
         }
     }
 }

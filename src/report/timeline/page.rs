@@ -48,7 +48,7 @@ fn page(history: &FleetHistory) -> Value {
     let mut agents: Vec<&Activity> = history.agents.iter().collect();
     agents.sort_by_key(|agent| !agent.needs_attention());
     let (quiet, busy): (Vec<&Activity>, Vec<&Activity>) = agents.iter().partition(|agent| agent.is_quiet());
-    let columns = lane::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.pauses[..])), scale);
+    let columns = lane::columns(busy.iter().map(|agent| (&agent.turns[..], &agent.waits[..])), scale);
     let parts = Intervals::of(&busy, scale, now);
     let listed = (LISTED / busy.len().max(1)).min(LISTED_OF_ONE);
     let (kinds, failures, more) = failures(&busy);
@@ -157,7 +157,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         "{}, {failed} failed, {}, {}",
         count(agent.turns.len() as u64, "turn", "turns"),
         count(retries as u64, "retry", "retries"),
-        count(agent.pauses.len() as u64, "wait", "waits")
+        count(agent.waits.len() as u64, "wait", "waits")
     );
     json!({
         "name": line.agent,
@@ -171,7 +171,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         "due": line.next_due_at.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
         // Text alternative of the timeline, for readers who can't see it.
         "words": words,
-        "marks": marks(&agent.turns, &agent.pauses, scale, columns),
+        "marks": marks(&agent.turns, &agent.waits, scale, columns),
         "last": agent.turns.iter().rev().take(listed).map(|turn| listed_turn(agent, turn)).collect::<Vec<_>>(),
     })
 }
