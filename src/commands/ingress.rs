@@ -97,7 +97,6 @@ fn answer(session: &Session, mut request: HttpRequest) -> Result<HttpAnswer> {
     match words.as_slice() {
         ["healthz"] if reads => health(session),
         ["metrics"] if reads => numbers(session),
-        ["healthz" | "metrics"] => Ok(not_allowed("GET, HEAD")),
         ["agents", name, "triggers", id, in_path @ ..] if is_secret(in_path) && request.method == "POST" => {
             let delivered = deliver(session, request, (name, id, in_path.first().copied()));
             Ok(delivered.unwrap_or_else(|refused| {
@@ -108,7 +107,6 @@ fn answer(session: &Session, mut request: HttpRequest) -> Result<HttpAnswer> {
                 refused
             }))
         }
-        ["agents", _, "triggers", _, in_path @ ..] if is_secret(in_path) => Ok(not_allowed("POST")),
         ["agents"] if reads => read(session, |store| all_lines(session, store).map(Some)),
         ["agents", name] if reads => read(session, |store| one_summary(session, store, name)),
         ["agents", name, "state"] if reads => {
@@ -176,10 +174,6 @@ fn execution(mut summary: Value) -> Value {
         all.extend(part);
     }
     object
-}
-
-fn not_allowed(methods: &str) -> HttpAnswer {
-    HttpAnswer::new(HttpStatus::METHOD_NOT_ALLOWED, format!("only {methods}")).with("Allow", methods)
 }
 
 /// Logs the error on the server, and asks the sender to retry.

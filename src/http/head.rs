@@ -40,8 +40,7 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
         last = *byte;
     }
     if bytes.len() >= MAX_HEAD {
-        let message = format!("more than {MAX_HEAD} bytes before the body");
-        return Err(HttpAnswer::new(HttpStatus::HEAD_TOO_LARGE, message));
+        return bad(&format!("more than {MAX_HEAD} bytes before the body"));
     }
     Ok(None)
 }
@@ -53,10 +52,6 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
     match parsed.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) => return Err(HttpAnswer::bad_request("the request is not whole")),
-        Err(httparse::Error::TooManyHeaders) => {
-            let message = format!("more than {MAX_HEADERS} headers");
-            return Err(HttpAnswer::new(HttpStatus::HEAD_TOO_LARGE, message));
-        }
         Err(error) => return Err(HttpAnswer::bad_request(error.to_string())),
     }
     let mut request = HttpRequest {
@@ -73,13 +68,8 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
         return Err(HttpAnswer::bad_request("HTTP/1.1 without a header Host"));
     }
     let length = length(&request)?;
-    let waits = match request.header("Expect")? {
-        None => false,
-        Some(word) if word.eq_ignore_ascii_case("100-continue") => parsed.version == Some(1),
-        Some(_) => {
-            return Err(HttpAnswer::new(HttpStatus::EXPECTATION_FAILED, "only 100-continue can be expected"));
-        }
-    };
+    let expects = request.header("Expect")?.is_some_and(|word| word.eq_ignore_ascii_case("100-continue"));
+    let waits = expects && parsed.version == Some(1);
     Ok(RequestHead { request, length, waits })
 }
 
@@ -97,9 +87,8 @@ pub fn path(target: &str) -> Result<String, HttpAnswer> {
 pub fn length(request: &HttpRequest) -> Result<u64, HttpAnswer> {
     let length = request.header("Content-Length")?;
     if request.header("Transfer-Encoding")?.is_some() {
-        let status = if length.is_some() { HttpStatus::BAD_REQUEST } else { HttpStatus::LENGTH_REQUIRED };
         let message = "a body comes with its Content-Length, and with no Transfer-Encoding";
-        return Err(HttpAnswer::new(status, message));
+        return Err(HttpAnswer::bad_request(message));
     }
     let Some(word) = length else { return Ok(0) };
     if word.is_empty() || !word.bytes().all(|byte| byte.is_ascii_digit()) {

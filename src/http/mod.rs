@@ -43,14 +43,10 @@ impl HttpStatus {
     pub const BAD_REQUEST: HttpStatus = HttpStatus("400 Bad Request");
     pub const UNAUTHORIZED: HttpStatus = HttpStatus("401 Unauthorized");
     pub const NOT_FOUND: HttpStatus = HttpStatus("404 Not Found");
-    pub const METHOD_NOT_ALLOWED: HttpStatus = HttpStatus("405 Method Not Allowed");
     pub const REQUEST_TIMEOUT: HttpStatus = HttpStatus("408 Request Timeout");
-    pub const LENGTH_REQUIRED: HttpStatus = HttpStatus("411 Length Required");
     pub const TOO_LARGE: HttpStatus = HttpStatus("413 Content Too Large");
     pub const UNSUPPORTED_TYPE: HttpStatus = HttpStatus("415 Unsupported Media Type");
-    pub const EXPECTATION_FAILED: HttpStatus = HttpStatus("417 Expectation Failed");
     pub const TOO_MANY: HttpStatus = HttpStatus("429 Too Many Requests");
-    pub const HEAD_TOO_LARGE: HttpStatus = HttpStatus("431 Request Header Fields Too Large");
     pub const UNAVAILABLE: HttpStatus = HttpStatus("503 Service Unavailable");
 }
 

@@ -40,12 +40,12 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 6_846, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_363, goal: 8_500 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_357, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_712, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
-        ceiling: 1_152,
+        ceiling: 1_137,
         goal: 800,
     },
 ];
