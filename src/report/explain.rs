@@ -10,7 +10,6 @@ use crate::model::decision::{DecisionKind, DecisionReport};
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
 use crate::model::records::Records;
-use crate::model::run::Terminal;
 use crate::model::task::Task;
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
@@ -24,7 +23,6 @@ use crate::rules::waits::WakeSource;
 
 use super::output::{Output, Tone};
 use super::step::reason_words;
-use super::summary::remedy;
 use super::text::{one_line, relative};
 use super::wait as shown_wait;
 
@@ -263,8 +261,8 @@ fn facts_document(facts: &Projection) -> Value {
     })
 }
 
-/// Returns the text of `explain`: the decision, the reason of a failed last turn, the rung that
-/// applies (with `--verbose` the rungs before it, too), and the events that would wake the agent.
+/// Returns the text of `explain`: the decision, the rung that applies (with `--verbose` the rungs
+/// before it, too), and the events that would wake the agent.
 pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output) -> String {
     let facts = project(records, now);
     let does_nothing = matches!(report.decision, DecisionKind::Stop | DecisionKind::Noop);
@@ -274,15 +272,6 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
     let mut text = format!("{} would {would}: {reason}\n", out.paint(Tone::Strong, agent));
     for line in &report.evidence {
         text.push_str(&format!("  {}\n", out.safe(&one_line(line, EVIDENCE))));
-    }
-    let turn = records.state.last_turn.as_ref().filter(|turn| turn.terminal != Terminal::Completed);
-    if let Some((turn, reason)) = turn.and_then(|turn| Some((turn, turn.reason.as_ref()?))) {
-        let (when, reason) = (relative(turn.ended_at, now), out.safe(&one_line(reason, 200)));
-        text.push_str(&format!("last turn {} {when}: {reason}\n", turn.terminal));
-    }
-    for attention in records.state.attention.iter().flat_map(|mark| mark.newest.iter().rev()).take(LISTED) {
-        text.push_str(&format!("{}\n", out.safe(&one_line(&attention.to_string(), 200))));
-        text.extend(remedy(attention).map(|command| format!("  try it again: {command}\n")));
     }
     text.push('\n');
     for rung in LADDER {

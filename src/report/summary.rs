@@ -338,7 +338,7 @@ const ATTENTIONS: usize = 3;
 const ATTENTION: usize = 250;
 
 /// Returns the command that repeats a message that has failed all its attempts.
-pub fn remedy(attention: &Attention) -> Option<String> {
+fn remedy(attention: &Attention) -> Option<String> {
     let id = attention.about.message_id.filter(|_| attention.subject == Subject::DeadLetter);
     id.map(|id| format!("dormouse queue requeue {id}"))
 }

@@ -269,7 +269,7 @@ fn an_agent_does_not_acknowledge_for_itself() {
 }
 
 #[test]
-fn list_get_explain_and_doctor_show_a_dead_letter_until_it_is_acknowledged() {
+fn list_get_and_doctor_show_a_dead_letter_until_it_is_acknowledged() {
     let sandbox = hopeless();
     let id = say(&sandbox, "try");
     sandbox.cmd(["tick", "ada", "--until-idle"]).exits(7);
@@ -283,10 +283,7 @@ fn list_get_explain_and_doctor_show_a_dead_letter_until_it_is_acknowledged() {
     assert!(get["attention"]["since"].is_string());
     let text = sandbox.run(["get", "ada"]);
     assert!(text.contains("attention   1 since"), "{text}");
-    let remedy = format!("try it again: dormouse queue requeue {id}\n");
-    assert!(text.contains(&remedy), "{text}");
-    let explained = sandbox.run(["explain", "ada"]);
-    assert!(explained.contains(&remedy), "{explained}");
+    assert!(text.contains(&format!("try it again: dormouse queue requeue {id}\n")), "{text}");
     let found = sandbox.json_lines(["doctor", "ada"]);
     assert_eq!((&found[0]["kind"], &found[0]["repaired"]), (&"needs_attention".into(), &false.into()));
     assert_eq!((&found[1]["findings"], &found[1]["warnings"]), (&0.into(), &1.into()));
