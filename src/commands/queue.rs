@@ -164,10 +164,8 @@ fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
 fn acknowledge(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
     authority::reach(Context::new(session, agent), "acknowledge for")?;
     let done = Context::new(session, agent).change(|draft| Ok::<_, Refusal>(draft.acknowledge_all()))?;
-    let (name, seen) = (agent.name(), done.made);
-    let left = done.state.attention.as_ref().map_or(0, |mark| mark.count);
-    let object = json!({ "agent": name, "action": "acknowledged", "count": seen, "left": left });
-    answer(session, &object, |_| format!("{name}  acknowledged {seen}, {left} left"))
+    let object = json!({ "agent": agent.name(), "action": "acknowledged", "count": done.made });
+    answer(session, &object, |_| format!("{}  acknowledged {}", agent.name(), done.made))
 }
 
 fn change(

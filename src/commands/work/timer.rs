@@ -1,6 +1,6 @@
 //! Command `timer`: messages that are sent at a set time.
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::{self, CommandGroup, TimerCommand};
 use crate::engine::session::Session;
@@ -19,17 +19,6 @@ use super::change;
 use crate::commands::args::{
     agent_and_text, answer, find_open, moment, parse, requester, several_agents, text, wrong_word,
 };
-
-/// Added timer, with its next fire in local time.
-#[derive(Serialize)]
-struct AddedTimer<'t> {
-    /// Action for the output: the timer was added or changed.
-    action: &'static str,
-    #[serde(flatten)]
-    timer: &'t Timer,
-    time_zone: &'t str,
-    next_local: &'t str,
-}
 
 /// Returns the zone of a timer's schedule, or the local zone if it has none.
 fn zone_of(timer: &Timer) -> Zone {
@@ -65,7 +54,10 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
             let (timer, action) = change(session, &agent, |draft| timer::add(draft, new, by))?;
             let zone = zone_of(&timer);
             let (time_zone, next_local) = (zone.to_string(), timer.next_at.in_zone(&zone));
-            let added = AddedTimer { action, timer: &timer, time_zone: &time_zone, next_local: &next_local };
+            let mut added = json!(timer);
+            added["action"] = json!(action);
+            added["time_zone"] = json!(time_zone);
+            added["next_local"] = json!(next_local);
             let next = relative(timer.next_at, session.clock.now());
             answer(session, &added, |out| {
                 // A script uses the whole line as the id, so details are printed separately.
