@@ -103,9 +103,6 @@ pub struct CheckpointArgs {
     /// A file, or `-` for stdin
     #[arg(value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub file: String,
-    /// Save the checkpoint even if it is empty
-    #[arg(long)]
-    pub allow_empty: bool,
     #[command(flatten)]
     pub agent: AgentFlag,
 }
@@ -122,9 +119,6 @@ pub struct YieldArgs {
     /// The saved state of the turn: a file, or `-` for stdin [default: the checkpoint it was given]
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub checkpoint: Option<String>,
-    /// Save the checkpoint even if it is empty
-    #[arg(long, requires = "checkpoint")]
-    pub allow_empty: bool,
     /// Resume this turn automatically after this long [default: only `dormouse resume` does]
     #[arg(long = "for", value_name = "DURATION")]
     pub resume_after: Option<Span>,

@@ -55,7 +55,7 @@ fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
 pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<Status> {
     let store = session.store()?;
     let (agent, run_id) = own_run(session, &store, &args.agent)?;
-    let bytes = checkpoint_bytes(&args.file, args.allow_empty)?;
+    let bytes = checkpoint_bytes(&args.file)?;
     let (_, saved) =
         save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
     let path = saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned());
@@ -73,13 +73,13 @@ fn report(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Reads a checkpoint. Refuses an empty one, usually from a failed command, unless `allow_empty`.
-fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
+/// Reads a checkpoint. Refuses an empty one, which is usually the result of a failed command.
+fn checkpoint_bytes(word: &str) -> Result<Vec<u8>> {
     let bytes = bytes(word, &CHECKPOINT)?;
-    if bytes.is_empty() && !allow_empty {
+    if bytes.is_empty() {
         let from = if word == "-" { "stdin" } else { word };
         return Err(Error::refused("empty_checkpoint", format!("{from} is empty: no checkpoint was saved"))
-            .with_hint("if this is intended, use --allow-empty"));
+            .with_hint("a checkpoint has at least one byte; the earlier one still counts"));
     }
     Ok(bytes)
 }
@@ -87,8 +87,7 @@ fn checkpoint_bytes(word: &str, allow_empty: bool) -> Result<Vec<u8>> {
 pub fn yield_turn(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
     let store = session.store()?;
     let (agent, run_id) = own_run(session, &store, &args.agent)?;
-    let bytes =
-        args.checkpoint.as_deref().map(|word| checkpoint_bytes(word, args.allow_empty)).transpose()?;
+    let bytes = args.checkpoint.as_deref().map(checkpoint_bytes).transpose()?;
     let (state, saved) = save(session, &agent, run_id, bytes.as_deref(), |draft| {
         rules::give_way(draft, run_id, bytes.is_some(), args.resume_after)
     })?;

@@ -100,8 +100,7 @@ fn ended(tick: Beside) -> Value {
 #[track_caller]
 fn suspended(checkpoint: &str) -> Sandbox {
     let sandbox = with_message();
-    let step =
-        turn(&sandbox, &format!("printf '{checkpoint}' | $D yield --allow-empty --checkpoint - >/dev/null"));
+    let step = turn(&sandbox, &format!("printf '{checkpoint}' | $D yield --checkpoint - >/dev/null"));
     assert_eq!(step["terminal"], "suspended", "{step}");
     sandbox
 }

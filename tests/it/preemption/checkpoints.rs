@@ -204,7 +204,7 @@ fn a_held_run_of_an_earlier_version_continues() {
 }
 
 #[test]
-fn an_empty_checkpoint_replaces_another_only_with_allow_empty() {
+fn an_empty_checkpoint_is_refused_and_replaces_no_other() {
     let sandbox = with_message();
     let step = turn(
         &sandbox,
@@ -212,14 +212,11 @@ fn an_empty_checkpoint_replaces_another_only_with_allow_empty() {
         echo good | $D checkpoint -; saved
         false | $D checkpoint - 2> "$HOME/said"; saved
         : > "$HOME/nothing"; $D checkpoint "$HOME/nothing" 2>/dev/null; saved
-        false | $D yield --checkpoint - 2>/dev/null; saved
-        $D checkpoint "$HOME/nothing" --allow-empty; saved"#,
+        false | $D yield --checkpoint - 2>/dev/null; saved"#,
     );
-    assert_eq!(take_noted(&sandbox), ["0 good", "4 good", "4 good", "4 good", "0 "]);
+    assert_eq!(take_noted(&sandbox), ["0 good", "4 good", "4 good", "4 good"]);
     assert_eq!(step["terminal"], "completed", "the run has not yielded");
     let said = text_of(&sandbox, "said");
-    assert!(
-        said.contains("stdin is empty: no checkpoint was saved") && said.contains("--allow-empty"),
-        "{said}"
-    );
+    assert!(said.contains("stdin is empty: no checkpoint was saved"), "{said}");
+    assert!(said.contains("hint: a checkpoint has at least one byte"), "{said}");
 }

@@ -94,14 +94,6 @@ fn a_checkpoint_can_come_from_stdin() {
 }
 
 #[test]
-fn a_turn_gets_an_empty_checkpoint_as_an_empty_file() {
-    let sandbox = suspended("");
-    sandbox.run(["resume", "ada"]);
-    turn(&sandbox, r#"test -f "$DORMOUSE_CHECKPOINT" && note "$(wc -c < "$DORMOUSE_CHECKPOINT")""#);
-    assert_eq!(take_noted(&sandbox), ["0"]);
-}
-
-#[test]
 fn a_turn_may_yield_without_a_checkpoint_and_unasked() {
     let sandbox = with_message();
     let stepped = turn(&sandbox, "$D yield --json");
