@@ -72,8 +72,9 @@ pub struct AwaitArgs {
     /// Wait for this status (or, repeated, for one of these)
     #[arg(long)]
     pub status: Vec<Status>,
-    /// Wait for this message to settle: exit status 0 if it was completed, 7 if it failed for good
-    #[arg(long, value_name = "ID")]
+    /// Wait for this message to settle, like `enqueue --await`: exit status 0 if it was completed,
+    /// 7 if it failed for good
+    #[arg(long, value_name = "ID", conflicts_with_all = ["posture", "status"])]
     pub message: Option<String>,
     /// Give up after this long
     #[arg(long, value_name = "DURATION")]

@@ -161,7 +161,7 @@ const SHOWING: &str = "\
     run list -a ada; run show RUN; briefs ada; events ada; work list -a ada; \
     work list -a ada --state completed; work show WORK; work show DONE; work plan WORK; \
     wait list -a ada; timer list -a ada; task list -a ada; task list -a ada --ended; \
-    task status TASK; next-wake ada; await ada --message MESSAGE; await ada --message DEAD; \
+    task status TASK; next-wake ada; await ada --message DEAD; \
     usage; usage --by model; usage --since EVIL; logs; logs ada --since 2020-01-01; \
     logs --since EVIL; watch EVIL; run show latest; metrics; metrics -o EVIL; report -o -; \
     report -o EVIL; report EVIL; report --since EVIL; doctor; gc --dry-run; gc; \

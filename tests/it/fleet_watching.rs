@@ -70,7 +70,7 @@ fn a_wait_ends_with_the_step_of_another_machine() {
     // One of five attempts must be fast, because a single step may be slow on a busy machine.
     let ends_at_once = |_| {
         let (turn, before, begun) = (Turn::of(&one), proxy.trips(), Instant::now());
-        let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
+        let waits = Beside::start(two.cmd(["--json", "await", "ada", "--message", &turn.message]));
         until_one_waits("watched");
         until_quiet(&proxy);
         let over = turn.end();
@@ -111,7 +111,7 @@ fn logs_of_another_machine_are_shown_at_once() {
     assert_eq!(dead.len(), 1);
     server().sql("UPDATE shown_elsewhere.watcher SET until = 1");
     let turn = Turn::of(&one);
-    let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
+    let waits = Beside::start(two.cmd(["--json", "await", "ada", "--message", &turn.message]));
     let living = eventually("another row", || waiting("shown_elsewhere").pop().filter(|one| *one != dead[0]));
     assert_eq!(waiting("shown_elsewhere"), [living]);
     turn.end();
@@ -161,7 +161,7 @@ fn a_wait_behind_a_pooler_polls() {
     two.until_bouncer_accepts("list");
     let turn = Turn::of(&one);
     let before = proxy.trips();
-    let waits = Beside::start(two.cmd(["await", "ada", "--message", &turn.message]));
+    let waits = Beside::start(two.cmd(["--json", "await", "ada", "--message", &turn.message]));
     eventually("some polls", || (proxy.trips() > before + 20).then_some(()));
     turn.end();
     waits.end().exits(0).shows("processed");

@@ -12,6 +12,7 @@ use crate::engine::load;
 use crate::engine::lookup::{self, matches_id, settled};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
+use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{MessageStatus, Settlement};
 use crate::model::posture::Posture;
@@ -19,7 +20,7 @@ use crate::model::state::State;
 use crate::model::time::Span;
 use crate::model::timer::Timer;
 use crate::process::signals::Signals;
-use crate::report::output::{Output, listener};
+use crate::report::output::listener;
 use crate::report::text::present;
 use crate::rules::due::{longer_than, overdue};
 use crate::rules::posture::posture;
@@ -32,27 +33,22 @@ use super::{AdmittedArrival, closed};
 #[derive(Debug, Serialize)]
 struct AwaitedAgent {
     agent: AgentName,
-    message_id: Option<MessageId>,
-    /// Status of the message with --message, else of the agent.
-    status: &'static str,
+    status: AgentStatus,
     posture: Option<Posture>,
-    reason: Option<String>,
-    #[serde(skip)]
-    exit_status: Status,
 }
 
 pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
     let store = session.store()?;
     let deadline = WaitLimit::after(args.timeout);
-    let message = match (&args.message, args.agents.as_slice()) {
-        (None, _) => None,
-        (Some(part), [name]) => Some(message(&store, name, part)?),
-        (Some(_), _) => return Err(Error::usage("--message: a message has one agent; name that one alone")),
-    };
+    if let Some(part) = &args.message {
+        let [name] = args.agents.as_slice() else {
+            return Err(Error::usage("--message: a message has one agent; name that one alone"));
+        };
+        let (agent, id) = (store.agent(name)?, message(&store, name, part)?);
+        return await_all(session, &agent, &[AdmittedArrival::queued(id)], &deadline);
+    }
     let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = RecordWatch::new();
-    let mut status = Status::Done;
-    let mut tick_warning = TickWarning::new();
     loop {
         let mut still = Vec::new();
         for agent in waiting {
@@ -62,16 +58,13 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             } else {
                 watch.follow(&agent);
             }
-            match awaited(session, &agent, &args, message)? {
-                Some(found) => {
-                    status = status.graver(found.exit_status);
-                    session.out.result(&found, |out| line(&found, out));
-                }
+            match awaited(session, &agent, &args)? {
+                Some(found) => session.out.result(&found, |_| {
+                    let posture = found.posture.map(|posture| format!("  {posture}"));
+                    format!("{}  {}{}", found.agent, found.status, posture.unwrap_or_default())
+                }),
                 None => {
-                    // A moved agent's records no longer change here, so the wait would not end.
-                    if let Some(moved) = agent.peek()?.moved {
-                        return Err(moved_away(&agent, &moved));
-                    }
+                    refuse_moved(&agent, &agent.peek()?)?;
                     still.push(agent);
                 }
             }
@@ -79,14 +72,10 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
         session.out.flush();
         waiting = still;
         if waiting.is_empty() || session.out.is_closed() {
-            return Ok(status);
-        }
-        if let Some(agent) = waiting.first().filter(|_| message.is_some()) {
-            tick_warning.check(session, agent)?;
+            return Ok(Status::Done);
         }
         let names: Vec<&str> = waiting.iter().map(|agent| agent.name().as_str()).collect();
-        let left = deadline.left(names[0], names.join(", "))?;
-        watch.wait(if message.is_some() { tick_warning.until(left) } else { left });
+        watch.wait(deadline.left(names[0], names.join(", "))?);
     }
 }
 
@@ -104,21 +93,9 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 
 /// Returns the agent's state, if the agent meets every condition of the arguments. Of several
 /// postures or statuses one suffices.
-fn awaited(
-    session: &Session,
-    agent: &Agent<'_>,
-    args: &cli::AwaitArgs,
-    message: Option<MessageId>,
-) -> Result<Option<AwaitedAgent>> {
+fn awaited(session: &Session, agent: &Agent<'_>, args: &cli::AwaitArgs) -> Result<Option<AwaitedAgent>> {
     let state = agent.read(|_, state| Ok(state))?;
-    let mut found = AwaitedAgent {
-        agent: agent.name().clone(),
-        message_id: message,
-        status: state.status.name(),
-        posture: None,
-        reason: None,
-        exit_status: Status::Done,
-    };
+    let mut found = AwaitedAgent { agent: agent.name().clone(), status: state.status, posture: None };
     if !args.status.is_empty() && !args.status.contains(&state.status) {
         return Ok(None);
     }
@@ -129,12 +106,7 @@ fn awaited(
             return Ok(None);
         }
         found.posture = Some(now);
-        found.status = records.state.status.name();
-    }
-    if let Some(id) = message {
-        let Some(end) = settled(agent, id)? else { return Ok(None) };
-        (found.status, found.exit_status) = (end.status.name(), exit_status(end.status));
-        found.reason = end.reason;
+        found.status = records.state.status;
     }
     Ok(Some(found))
 }
@@ -195,13 +167,6 @@ fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> 
     };
     session.out.note(&why);
     Ok(true)
-}
-
-fn line(found: &AwaitedAgent, out: &Output) -> String {
-    let mut words = vec![found.agent.to_string(), found.status.to_string()];
-    words.extend(found.posture.map(|posture| posture.to_string()));
-    words.extend(found.reason.as_ref().map(|reason| format!("({})", out.safe(reason))));
-    words.join("  ")
 }
 
 /// Time limit of a command that waits.
@@ -274,8 +239,15 @@ pub fn time_left(
     if let Some(signal) = session.cancelled_by.get() {
         return Err(Error::failed(format!("ended by signal {signal}")));
     }
-    refuse_closed(&agent.peek()?, Some(id))?;
+    let state = agent.peek()?;
+    refuse_moved(agent, &state)?;
+    refuse_closed(&state, Some(id))?;
     deadline.left(agent.name().as_str(), id)
+}
+
+/// Fails for a moved agent, whose records no longer change here, so that no wait would end.
+fn refuse_moved(agent: &Agent<'_>, state: &State) -> Result<()> {
+    state.moved.as_ref().map_or(Ok(()), |moved| Err(moved_away(agent, moved)))
 }
 
 /// Reports that the message is still queued although the wait has ended.
