@@ -22,7 +22,7 @@ use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Screen};
 use crate::process::signals::{SignalFlag, Signals};
 use crate::report::dashboard::{
-    AgentDetail, AgentRow, Fleet, Foot, ScreenContents, ScreenView, draw, visible_rows,
+    AgentDetail, AgentRow, Fleet, ScreenContents, ScreenView, draw, visible_rows,
 };
 use crate::report::progress::can_erase;
 use crate::store::anchor::Anchor;
@@ -422,21 +422,17 @@ impl Dashboard {
             // The selection stays on this agent even if another agent is later sorted above it.
             self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
         }
-        let question;
+        let asks = |question: String| Some((question, true));
         let foot = match &self.footer {
-            FooterState::Keys => Foot::Keys,
-            FooterState::Message(said) => Foot::Said(said),
+            FooterState::Keys => None,
+            FooterState::Message(said) => Some((said.clone(), false)),
             FooterState::Confirm(act, name) => {
-                question = format!("{} {name}? y/n: {}", act.name, act.doubt.unwrap_or_default());
-                Foot::Asks(&question)
+                asks(format!("{} {name}? y/n: {}", act.name, act.doubt.unwrap_or_default()))
             }
             FooterState::ConfirmQuit => {
-                Foot::Asks("quit? y/n: a step that was begun here still runs, and ends with it")
+                asks("quit? y/n: a step that was begun here still runs, and ends with it".to_owned())
             }
-            FooterState::EditFilter => {
-                question = format!("show agents with: {}_", self.fleet.filter());
-                Foot::Asks(&question)
-            }
+            FooterState::EditFilter => asks(format!("show agents with: {}_", self.fleet.filter())),
         };
         let view = match &self.detail_view {
             Some(detail_view) => ScreenView::One {

@@ -28,7 +28,9 @@ pub struct ScreenContents<'a> {
     /// Error because of which the shown state is outdated.
     pub trouble: Option<&'a str>,
     pub view: ScreenView<'a>,
-    pub foot: Foot<'a>,
+    /// Text of the last line, and true if it waits for the user's answer, or for more letters of a
+    /// search text. Without a text the line names the keys.
+    pub foot: Option<(String, bool)>,
 }
 
 pub enum ScreenView<'a> {
@@ -48,14 +50,6 @@ pub enum ScreenView<'a> {
         /// Number of lines above the top of the view.
         from: usize,
     },
-}
-
-/// Last line of the screen.
-pub enum Foot<'a> {
-    Keys,
-    Said(&'a str),
-    /// Prompt that waits for the user's answer, or for more letters of a search text.
-    Asks(&'a str),
 }
 
 /// Draws the screen. Returns the number of lines above the top, limited to the existing lines.
@@ -115,10 +109,10 @@ fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'stat
         ScreenView::Fleet { .. } => OF_FLEET,
         ScreenView::One { .. } => OF_ONE,
     };
-    match shown.foot {
-        Foot::Asks(question) => Row::styled(fit(question, width), paint.head()),
-        Foot::Said(said) => Row::raw(fit(said, width)),
-        Foot::Keys => {
+    match &shown.foot {
+        Some((question, true)) => Row::styled(fit(question, width), paint.head()),
+        Some((said, false)) => Row::raw(fit(said, width)),
+        None => {
             let hints: Vec<&str> = keys.iter().chain(ACTS).copied().collect();
             let fitting = (0..=hints.len()).rev().map(|count| hints[..count].join("  "));
             let text = fitting.into_iter().find(|text| text.len() <= width).unwrap_or_default();
