@@ -29,7 +29,8 @@ use crate::model::time::Span;
 use crate::model::trigger::Verify;
 use crate::report::metrics::{self, Naming};
 use crate::report::output::talk;
-use crate::report::summary::{shown, summary};
+use crate::report::summary::summary;
+use crate::report::text::present;
 use crate::rules::delivery::Delivery;
 use crate::rules::signature::{self, Shown};
 use crate::store::Store;
@@ -164,7 +165,7 @@ fn one_summary(session: &Session, store: &Store, name: &str) -> Result<Option<Va
         return Ok(None);
     }
     let facts = views::facts(&agent, session.clock.now(), false)?;
-    Ok(Some(shown(summary(&facts))))
+    Ok(Some(present(summary(&facts))))
 }
 
 /// Returns the execution state from a summary, together with the agent's name.

@@ -19,7 +19,7 @@ use crate::model::time::Time;
 use crate::report::explain::{self, EdgeCounts};
 use crate::report::list::{self, Column, ListRow};
 use crate::report::output::{Output, Tone};
-use crate::report::summary::{self, field, raw, shown};
+use crate::report::summary::{self, field, raw};
 use crate::report::text::{count, one_line, present, relative, table, tally};
 use crate::rules::due::Overdue;
 use crate::rules::execution::{can, next};
@@ -41,7 +41,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
     };
     let facts = views::facts(&agent, now, all_children)?;
     let Some(path) = &args.field else {
-        return answer(session, &shown(summary::summary(&facts)), |out| summary::text(&facts, out));
+        return answer(session, &present(summary::summary(&facts)), |out| summary::text(&facts, out));
     };
     let summary = summary::summary(&facts);
     let Some(value) = field(&summary, path) else {
@@ -49,7 +49,7 @@ pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
         return Err(Error::usage(format!("no field `{path}`"))
             .with_hint(format!("the fields at the top are {}", known.unwrap_or_default().join(", "))));
     };
-    session.out.quote(&shown(value.clone()), |out| out.whole(&raw(value)));
+    session.out.quote(&present(value.clone()), |out| out.whole(&raw(value)));
     Ok(Status::Done)
 }
 

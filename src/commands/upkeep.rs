@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use indicatif::BinaryBytes;
 use rustix::fs::Access;
 use serde::Serialize;
 use serde_json::json;
@@ -19,7 +20,7 @@ use crate::model::retention::{Keep, Retention};
 use crate::model::state::Outbox;
 use crate::process::hook;
 use crate::report::output::Tone;
-use crate::report::text::{bytes, count, present};
+use crate::report::text::{count, present};
 use crate::rules::due::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
 use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject, Swept};
@@ -296,7 +297,7 @@ impl GcReport {
             (true, _) => format!("{}  nothing to do", self.agent),
             (false, true) => format!("{}  would remove {}", self.agent, parts.join(", ")),
             (false, false) => {
-                format!("{}  removed {}: {} freed", self.agent, parts.join(", "), bytes(*freed_bytes))
+                format!("{}  removed {}: {} freed", self.agent, parts.join(", "), BinaryBytes(*freed_bytes))
             }
         }
     }

@@ -184,15 +184,6 @@ fn turn_limit(records: &Records) -> Option<Time> {
     Some(run.claimed_at.after(records.policy.turn.timeout.0?))
 }
 
-/// Removes the fields that are null, also those of objects within.
-pub fn shown(mut summary: Value) -> Value {
-    if let Value::Object(fields) = &mut summary {
-        fields.retain(|_, field| !field.is_null());
-        fields.values_mut().for_each(|field| *field = shown(field.take()));
-    }
-    summary
-}
-
 /// Returns the held message. `resource` is the missing resource that the claim found or the turn
 /// reported.
 fn held(records: &Records) -> Value {

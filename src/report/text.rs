@@ -76,10 +76,11 @@ pub fn json(value: &Value) -> String {
     escaped
 }
 
-/// Removes the fields of an object that are null.
+/// Removes the fields of an object that are null, also those of objects within.
 pub fn present(mut object: Value) -> Value {
     if let Value::Object(fields) = &mut object {
         fields.retain(|_, field| !field.is_null());
+        fields.values_mut().for_each(|field| *field = present(field.take()));
     }
     object
 }
@@ -251,18 +252,6 @@ pub fn relative_change(at: Time, now: Time) -> Time {
     };
     let left = if at > now { age % unit } else { unit - age % unit };
     now.after(Span::from_millis(left.max(1)))
-}
-
-/// Formats a number of bytes with up to three digits.
-pub fn bytes(number: u64) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.iter().find(|(bits, _)| number >> bits > 0) {
-        Some((bits, unit)) => {
-            let tenths = (number >> (bits - 10)) * 10 / 1024;
-            format!("{}.{} {unit}", tenths / 10, tenths % 10)
-        }
-        None => count(number, "byte", "bytes"),
-    }
 }
 
 /// Formats a number with its noun in the singular or plural.

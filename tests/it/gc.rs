@@ -346,7 +346,7 @@ fn invalid_settings_and_flags_are_refused() {
     let would = sandbox.json(["gc", "--keep", "1d", "--dry-run"]);
     assert_eq!((&would["runs"], &would["tasks"]), (&json!(1), &json!(0)));
     assert_eq!(runs(&sandbox).len(), 2);
-    assert_eq!(sandbox.run(["gc", "--keep", "1d"]), "ada  removed 1 run: 5 bytes freed\n");
+    assert_eq!(sandbox.run(["gc", "--keep", "1d"]), "ada  removed 1 run: 5 B freed\n");
     assert_eq!(runs(&sandbox).len(), 1, "state.json names the last turn");
 }
 

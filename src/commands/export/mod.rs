@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::Path;
 
+use indicatif::BinaryBytes;
 use serde::Serialize;
 
 use crate::cli;
@@ -29,7 +30,7 @@ use crate::model::state::State;
 use crate::model::task::{Task, TaskStatus};
 use crate::report::output::Output;
 use crate::report::progress::Unit;
-use crate::report::text::{bytes, count};
+use crate::report::text::count;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::moved::let_go;
 use crate::rules::transition::{moved, task};
@@ -62,7 +63,7 @@ impl TransferReport {
 
 /// Formats a number of files, and their bytes.
 fn size_text(files: usize, size: u64) -> String {
-    format!("{}, {}", count(files as u64, "file", "files"), bytes(size))
+    format!("{}, {}", count(files as u64, "file", "files"), BinaryBytes(size))
 }
 
 pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
