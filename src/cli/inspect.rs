@@ -26,10 +26,6 @@ pub const COLUMNS: &[(&str, &str)] = &[
     ("last", "Time at which its last turn ended"),
     ("due", "Time of its next step if nothing arrives"),
     ("note", "The reason of the posture; problems come first"),
-    ("status", "Its status in the lifecycle"),
-    ("state", "The execution state"),
-    ("dead", "Dead letters"),
-    ("attention", "What needs attention"),
 ];
 
 fn columns() -> PossibleValuesParser {

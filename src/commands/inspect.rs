@@ -88,7 +88,7 @@ pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
     if session.out.is_json() {
         lines.iter().for_each(|line| session.out.json_line(line));
     } else if !lines.is_empty() {
-        let columns = if columns.is_empty() { &Column::USUAL[..] } else { &columns };
+        let columns = if columns.is_empty() { Column::ALL } else { &columns };
         let text = list::text(&lines, columns, session.out.width(), &session.out, now);
         session.out.line(&text);
         say_questions(session, &lines);

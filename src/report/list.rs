@@ -33,18 +33,10 @@ names! {
         Last = "last",
         Due = "due",
         Note = "note",
-        Status = "status",
-        State = "state",
-        Dead = "dead",
-        Attention = "attention",
     }
 }
 
 impl Column {
-    /// Columns that are shown by default.
-    pub const USUAL: [Column; 6] =
-        [Column::Agent, Column::Posture, Column::Queue, Column::Last, Column::Due, Column::Note];
-
     fn head(self) -> String {
         if self == Column::Last { "LAST TURN".to_owned() } else { self.name().to_uppercase() }
     }
@@ -195,10 +187,6 @@ impl ListRow {
             Column::Last => moment(self.last_turn_at),
             Column::Due => moment(self.due.map(|at| at.max(now))),
             Column::Note => one_line(&out.safe(&self.words(now)), room),
-            Column::Status => self.status.to_string(),
-            Column::State => self.execution_state.to_string(),
-            Column::Dead => self.dead.to_string(),
-            Column::Attention => self.marks().to_string(),
         }
     }
 
@@ -219,10 +207,6 @@ impl ListRow {
         self.attention.is_some() || self.nobody_ticks.is_some()
     }
 
-    fn marks(&self) -> u64 {
-        self.attention.as_ref().map_or(0, |mark| mark.count)
-    }
-
     /// Orders agents by a column; without one, agents that need attention are first. Equal agents
     /// are ordered by name.
     pub fn order(&self, other: &ListRow, by: Option<Column>) -> Ordering {
@@ -235,10 +219,6 @@ impl ListRow {
             Some(Column::Last) => other.last_turn_at.cmp(&self.last_turn_at),
             Some(Column::Due) => (self.due.is_none(), self.due).cmp(&(other.due.is_none(), other.due)),
             Some(Column::Note) => self.reason.cmp(&other.reason),
-            Some(Column::Status) => self.status.name().cmp(other.status.name()),
-            Some(Column::State) => self.execution_state.cmp(&other.execution_state),
-            Some(Column::Dead) => other.dead.cmp(&self.dead),
-            Some(Column::Attention) => other.marks().cmp(&self.marks()),
         };
         order.then_with(|| natural(self.agent.as_str(), other.agent.as_str()))
     }

@@ -267,7 +267,7 @@ fn files_that_are_no_agents_are_reported() {
     symlink("ada", agents.join("link")).unwrap();
     let found = findings(&sandbox, &[], 6);
     assert_eq!(kinds(&found), ["not_an_agent", "not_an_agent", "not_an_agent"]);
-    sandbox.cmd(["list", "--columns", "agent,status"]).prints("AGENT  STATUS\nada    awake_idle\n");
+    sandbox.cmd(["list", "--columns", "agent,posture"]).prints("AGENT  POSTURE\nada    idle\n");
 }
 
 #[test]

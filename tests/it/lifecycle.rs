@@ -288,8 +288,8 @@ fn a_child_needs_an_existing_parent() {
     assert_eq!(sandbox.json(["get", "ada"])["active_children"], json!([]));
     let expected = "dormouse: no agent `nobody`\nhint: there is ada, kid\n";
     sandbox.cmd(["create", "orphan", "--parent", "nobody", "--", "true"]).status(3).complains(expected);
-    let expected = "AGENT  STATUS   POSTURE\nkid    booting  idle\n";
-    sandbox.cmd(["list", "--kind", "child", "--columns", "agent,status,posture"]).prints(expected);
+    let expected = "AGENT  POSTURE\nkid    idle\n";
+    sandbox.cmd(["list", "--kind", "child", "--columns", "agent,posture"]).prints(expected);
 }
 
 #[test]
@@ -652,8 +652,8 @@ fn commands_print_the_expected_text_during_the_life_of_an_agent() {
     sandbox.cmd(["enqueue", "ada", "in the morning"]).stdout("msg_#5\n").complains(expected);
     sandbox.cmd(["tick", "--all"]).prints("ada  stop (stopped)\n");
     sandbox
-        .cmd(["list", "--columns", "agent,status,posture,queue,last"])
-        .prints("AGENT  STATUS   POSTURE  QUEUE  LAST TURN\nada    stopped  stopped  1      4s ago\n");
+        .cmd(["list", "--columns", "agent,posture,queue,last"])
+        .prints("AGENT  POSTURE  QUEUE  LAST TURN\nada    stopped  1      4s ago\n");
     sandbox.cmd(["start", "ada"]).prints("ada  stopped → awake_idle\n");
     sandbox
         .cmd(["tick", "ada"])

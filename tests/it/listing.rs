@@ -35,9 +35,9 @@ fn list_puts_attention_first_and_sorts_names_by_number() {
     assert_eq!(sorted(&["--sort", "agent"]), "a2 a10 ada zoe");
     assert_eq!(sorted(&["--sort", "queue"]), "a10 a2 ada zoe");
     assert_eq!(sorted(&["--sort", "last"]), "zoe a2 a10 ada");
-    assert_eq!(sorted(&["--sort", "dead"]), "zoe a2 a10 ada");
-    let text = sandbox.run(["list", "--columns", "agent,queue,state", "--sort", "agent"]);
-    assert_eq!(text.lines().next(), Some("AGENT  QUEUE  STATE"));
+    sandbox.cmd(["list", "--sort", "dead"]).exits(2);
+    let text = sandbox.run(["list", "--columns", "agent,queue,posture", "--sort", "agent"]);
+    assert_eq!(text.lines().next(), Some("AGENT  QUEUE  POSTURE"));
     assert!(text.lines().nth(1).unwrap().starts_with("a2     1      "), "{text}");
     let ran = sandbox.cmd(["list", "--limit", "2"]).output();
     assert_eq!(first_words(&ran.stdout).len(), 2);
