@@ -150,9 +150,9 @@ impl Round<'_> {
             let mut report = if args.dry_run {
                 report_preview(Context::new(session, &agent))?
             } else if let Some(exchange) = exchange {
-                let stepped = pushing::step(session, &agent, exchange)?;
-                has_taken = stepped.has_taken;
-                stepped.report
+                let (report, is_taken) = pushing::step(session, &agent, exchange)?;
+                has_taken = is_taken;
+                report
             } else if let Some(report) = quiet_step(Context::new(session, &agent), Instant::now())? {
                 report
             } else {

@@ -32,18 +32,16 @@ pub fn begin<'s>(session: &mut Session, store: &'s Store, remote: &str) -> Resul
     Ok(exchange)
 }
 
-/// Result of a step.
-pub struct Stepped {
-    pub report: StepReport,
-    /// True if this clone has taken the agent, so that the caller must push the result.
-    pub has_taken: bool,
-}
-
-/// Runs one step if the agent has something to do and no other clone has taken the agent.
-pub fn step(session: &mut Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>) -> Result<Stepped> {
+/// Runs one step if the agent has something to do and no other clone has taken the agent. Returns
+/// true with the report if this clone has taken it, so that the caller must push the result.
+pub fn step(
+    session: &mut Session,
+    agent: &Agent<'_>,
+    exchange: &RemoteSync<'_>,
+) -> Result<(StepReport, bool)> {
     let now = session.clock.now();
     if !preview(Context::new(session, agent), now)?.is_due() {
-        return Ok(Stepped { report: report_preview(Context::new(session, agent))?, has_taken: false });
+        return Ok((report_preview(Context::new(session, agent))?, false));
     }
     let time = agent.policy()?.turn.timeout.0.unwrap_or(WITHOUT_TIMEOUT);
     let by = TickedBy {
@@ -58,7 +56,7 @@ pub fn step(session: &mut Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>)
         ..SyncOptions::default()
     };
     if exchange.run(session, &takes)?.is_taken {
-        return Ok(Stepped { report: report_preview(Context::new(session, agent))?, has_taken: false });
+        return Ok((report_preview(Context::new(session, agent))?, false));
     }
     let stepped = busy_step(Context::new(session, agent));
     let released = Context::new(session, agent).change(|draft| {
@@ -71,7 +69,7 @@ pub fn step(session: &mut Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>)
     }
     let report = stepped?;
     released?;
-    Ok(Stepped { report, has_taken: true })
+    Ok((report, true))
 }
 
 /// Pushes the result of a step.
