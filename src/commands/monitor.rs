@@ -20,7 +20,7 @@ use crate::report::timeline::{FleetHistory, html};
 use crate::report::usage::{Budget, UsageTable};
 use crate::rules::limits::left;
 
-use super::args::{several_agents, time_or_ago};
+use super::args::{answer_verbatim, several_agents, time_or_ago};
 
 pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     let store = session.store()?;
@@ -76,23 +76,20 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
     let store = session.store()?;
     let names = store.agents()?;
     let now = session.clock.now();
-    let (mut status, out) = (Status::Done, &mut session.out);
+    let mut status = Status::Done;
     let readings = readings(&store, &names, now, |name, error| {
-        out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+        session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
         status = status.graver(error.exit_status());
     });
-    if let Some(path) = &args.output {
-        let text = metrics::text(&readings, Naming::All, now);
-        // The file is readable for all users, because the metrics collector often has its own user.
-        replace(path, 0o644, &text)?;
-        if out.is_json() {
-            let (path, agents) = (path.to_string_lossy(), names.len());
-            out.json_line(&json!({ "path": path, "agents": agents, "bytes": text.len() }));
-        }
-    } else if out.is_json() {
-        metrics::objects(&readings, now).iter().for_each(|number| out.json_line(number));
-    } else {
-        out.raw(metrics::text(&readings, Naming::All, now).as_bytes());
+    let text = metrics::text(&readings, Naming::All, now);
+    let Some(path) = &args.output else {
+        return answer_verbatim(session, &json!({ "text": text }), &text).map(|_| status);
+    };
+    // The file is readable for all users, because the metrics collector often has its own user.
+    replace(path, 0o644, &text)?;
+    if session.out.is_json() {
+        let (path, agents) = (path.to_string_lossy(), names.len());
+        session.out.json_line(&json!({ "path": path, "agents": agents, "bytes": text.len() }));
     }
     Ok(status)
 }

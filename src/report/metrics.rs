@@ -8,8 +8,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 
-use serde_json::{Value, json};
-
 use crate::model::agent::Visibility;
 use crate::model::attention::AdvisoryKind;
 use crate::model::id::AgentName;
@@ -93,11 +91,6 @@ pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
     text
 }
 
-/// Returns the metrics of all agents as JSON objects, one for each number.
-pub fn objects(readings: &Readings, now: Time) -> Vec<Value> {
-    families(readings, Naming::All, now).iter().flat_map(Family::objects).collect()
-}
-
 impl Family<'_> {
     fn write(&self, text: &mut String) {
         let Family { name, kind, help, samples } = self;
@@ -109,15 +102,6 @@ impl Family<'_> {
             }
             let _ = writeln!(text, "{} {value}", if labels.is_empty() { "" } else { "}" });
         }
-    }
-
-    fn objects(&self) -> impl Iterator<Item = Value> {
-        self.samples.iter().map(|Sample { suffix, labels, value }| {
-            let labels: serde_json::Map<String, Value> =
-                labels.iter().map(|(label, value)| ((*label).to_owned(), json!(value))).collect();
-            let name = format!("{}{suffix}", self.name);
-            json!({ "metric": name, "type": self.kind, "labels": labels, "value": value })
-        })
     }
 }
 

@@ -40,8 +40,8 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 6_846, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_306, goal: 8_500 },
-    Room { name: "report", paths: &["report/"], ceiling: 4_655, goal: 3_300 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_303, goal: 8_500 },
+    Room { name: "report", paths: &["report/"], ceiling: 4_639, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
