@@ -30,8 +30,8 @@ use crate::rules::work::{WaitsByItem, scheduling_state};
 use super::list::ListRow;
 use super::output::{Output, Tone};
 use super::text::{self, count, due, one_line, relative, since, table, tally};
-use super::trigger::{capability, default_ingress};
-use super::wait;
+use super::trigger::default_ingress;
+use super::{trigger, wait};
 
 /// Child of the agent.
 #[derive(Debug, Clone, Serialize)]
@@ -124,7 +124,7 @@ pub fn summary(facts: &Facts<'_>) -> Value {
         "active_children": facts.at_work,
         "active_timers": &records.timers[..records.timers.len().min(LISTED)],
         "left_out": left_out,
-        "external_triggers": facts.triggers.iter().map(|trigger| capability(trigger, facts.ingress)).collect::<Vec<_>>(),
+        "external_triggers": facts.triggers.iter().map(|one| trigger::object(one, facts.ingress)).collect::<Vec<_>>(),
         "default_external_ingress": default_ingress(&facts.triggers, facts.ingress),
         "pending_wake_hint": waking_hint(records),
         "reduced": { "count": state.counters.reduced_since_turn, "ids": facts.arrivals.reduced },
@@ -229,23 +229,18 @@ fn queue(facts: &Facts<'_>) -> Value {
 
 fn work(records: &Records) -> Value {
     let waits = WaitsByItem::of(&records.waits);
-    let focus = records.state.focus;
-    let states: Vec<SchedulingState> =
-        records.works.iter().map(|item| scheduling_state(item, &waits)).collect();
-    let count = |is_such: fn(SchedulingState) -> bool| states.iter().filter(|state| is_such(**state)).count();
-    let open = count(|state| state != SchedulingState::Completed);
-    let current = records.works.iter().zip(&states).find(|(item, _)| Some(item.id) == focus);
-    let is_current_open = current.is_some_and(|(_, state)| *state != SchedulingState::Completed);
+    let states = tally(records.works.iter().map(|item| scheduling_state(item, &waits)));
+    let count = |state| states.get(&state).copied().unwrap_or(0);
+    let (runnable, blocked) = (count(SchedulingState::Runnable), count(SchedulingState::Blocked));
+    let (focus, open) = (records.state.focus, records.works.len() as u64);
     json!({
         "current": focus,
         "open": open,
-        "queued": open - usize::from(is_current_open),
-        "runnable": count(|state| state == SchedulingState::Runnable),
-        "waiting": count(|state| {
-            !matches!(state, SchedulingState::Completed | SchedulingState::Runnable | SchedulingState::Blocked)
-        }),
-        "waiting_for_operator": count(|state| state == SchedulingState::WaitingOperator),
-        "blocked": count(|state| state == SchedulingState::Blocked),
+        "queued": open.saturating_sub(u64::from(focus.is_some())),
+        "runnable": runnable,
+        "waiting": open - runnable - blocked,
+        "waiting_for_operator": count(SchedulingState::WaitingOperator),
+        "blocked": blocked,
     })
 }
 

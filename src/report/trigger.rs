@@ -9,8 +9,9 @@ use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyK
 
 use super::text::present;
 
-/// Returns the fields of a trigger that deliveries do not change.
-pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
+/// Returns a trigger with the number of deliveries that steps have taken up, and the time of the
+/// last one.
+pub fn object(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     let url = ingress.url(trigger).filter(|_| trigger.is_active() && trigger.verify != Verify::Url);
     present(json!({
         "id": trigger.id,
@@ -23,17 +24,10 @@ pub fn capability(trigger: &Trigger, ingress: &IngressSettings) -> Value {
         "source": trigger.source,
         "signature_header": trigger.verify.signature_header(),
         "revoked_at": trigger.revoked_at,
+        "delivery_count": trigger.delivery_count,
+        "last_delivered_at": trigger.last_delivered_at,
         "url": url,
     }))
-}
-
-/// Returns a trigger with the number of deliveries that steps have taken up, and the time of the
-/// last one.
-pub fn object(trigger: &Trigger, ingress: &IngressSettings) -> Value {
-    let mut object = capability(trigger, ingress);
-    object["delivery_count"] = json!(trigger.delivery_count);
-    object["last_delivered_at"] = json!(trigger.last_delivered_at);
-    present(object)
 }
 
 /// Default address of an agent for outside systems.

@@ -45,7 +45,7 @@ fn get_shows_the_fields_of_the_contract_with_their_types() {
     ] {
         assert_eq!(keys(&summary[object]), words(expected), "{object}");
     }
-    let expected = words("id target_agent_id delivery_mode scope status verify created_at");
+    let expected = words("id target_agent_id delivery_mode scope status verify created_at delivery_count");
     assert_eq!(keys(&summary["external_triggers"][0]), expected);
     assert_eq!(summary["closure"]["outcome"], "failed");
     assert!(summary.get("current_run").is_none(), "a field that does not apply is absent");
