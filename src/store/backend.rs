@@ -378,9 +378,9 @@ pub trait Txn: Debug {
 
 /// Lock of an agent in a store outside the state directory.
 pub trait RemoteTxn: Txn {
-    /// Returns the time that this process waited for the lock.
-    fn waited(&self) -> Duration {
-        Duration::ZERO
+    /// Returns the time that this process waited for the lock, if any, and `None` at later calls.
+    fn take_wait(&self) -> Option<Duration> {
+        None
     }
 
     /// Replaces all records of the agent, or none. Fails with `stale_revision` or `fenced` in the

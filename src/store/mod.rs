@@ -52,6 +52,6 @@ pub use dir::{
     Swept, TakenFile, Told, Waiting,
 };
 pub use seam::{
-    Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store, is_url,
-    moved_away,
+    Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store, grant,
+    is_url, moved_away,
 };

@@ -18,7 +18,7 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::Verify;
 use crate::store::anchor::Anchor;
-use crate::store::{DatabaseRole, Store, is_url};
+use crate::store::{DatabaseRole, Store, grant, is_url};
 
 use super::args::{answer, note_settings_fault, optional_text, settings};
 
@@ -68,7 +68,7 @@ fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status
     let anchor = anchor_of(url)?;
     let patience = session.patience().as_std();
     let created = Store::init_at(&anchor, url, patience)?;
-    parts.into_iter().try_for_each(|(part, role)| Store::grant(url, patience, part, role))?;
+    parts.into_iter().try_for_each(|(part, role)| grant(url, patience, part, role))?;
     let object = json!({ "dir": url, "created": created, "anchor": anchor.path().to_string_lossy(), "granted": grants });
     answer(session, &object, |out| {
         let change = (!grants.is_empty()).then(|| format!("granted {}", out.safe(&grants.join(", "))));

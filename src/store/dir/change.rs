@@ -3,12 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::cap_fs::Version;
 use crate::error::Result;
 use crate::model::message::InboxKey;
 use crate::model::record::Plane;
-use crate::model::time::{Span, Time};
+use crate::model::time::Time;
 
 use super::super::backend::{Arrival, Op, ReadView, Txn};
 use super::super::settings::Settings;
@@ -75,10 +76,8 @@ impl<'a> DirTxn<'a> {
 
     /// Returns the time for which this process waited for the lock. `None` if the lock was free,
     /// and at every later call.
-    pub(in crate::store) fn take_wait(&self) -> Option<Span> {
-        self.held
-            .take_wait()
-            .map(|waited| Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
+    pub(in crate::store) fn take_wait(&self) -> Option<Duration> {
+        self.held.take_wait()
     }
 
     pub(super) fn view(&self) -> View<'_> {

@@ -16,12 +16,6 @@ const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACH
 pub const LEASE: Span = Span::from_secs(60);
 
 impl DirStore {
-    /// Uses the state directory for agents whose records are in another store. `shown`: display
-    /// name of that store.
-    pub(in crate::store) fn remote(self, shown: String) -> DirStore {
-        DirStore { remote: Some(shown), ..self }
-    }
-
     /// Sets the time after which a lease without renewal expires.
     #[cfg(test)]
     pub(in crate::store) fn with_lease(self, lasts: Span) -> DirStore {

@@ -44,7 +44,7 @@ pub struct DirStore {
     /// owner nor root. Such a user may put files into the inboxes, and nothing else.
     pub(super) guest: Option<String>,
     /// Display name of the store that has the records, if they are not in this directory.
-    pub(super) remote: Option<String>,
+    pub(in crate::store) remote: Option<String>,
     /// Time after which a lease in the remote store expires without renewal.
     pub(in crate::store) lease: Span,
     pub(in crate::store) opener: Opener,

@@ -48,12 +48,8 @@ impl ConnectionPool {
 
     /// Creates a pool with this pool's idle connections that checks the store's format again.
     pub fn with_new_caches(&self) -> ConnectionPool {
-        ConnectionPool {
-            url: self.url.clone(),
-            patience: self.patience,
-            idle: RefCell::new(self.idle.take()),
-            is_known: Cell::new(false),
-        }
+        let idle = RefCell::new(self.idle.take());
+        ConnectionPool { idle, ..ConnectionPool::new(self.url.clone(), self.patience) }
     }
 
     pub fn url(&self) -> &Url {

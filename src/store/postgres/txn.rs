@@ -32,8 +32,8 @@ struct PgTxn {
 struct TxnState {
     one: Rc<AgentContext>,
     patience: Duration,
-    /// Total time of waiting for the lock.
-    waited: Cell<Duration>,
+    /// Total time of waiting for the lock, if any.
+    waited: Cell<Option<Duration>>,
     open: RefCell<Option<OpenPgTxn>>,
     /// Leases that the next change will write.
     granted: RefCell<Vec<GrantedLease>>,
@@ -102,7 +102,7 @@ impl TxnState {
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
                 again.extend(trip(false));
                 sent = pool.send(&mut connection, &again, Then::Stay, self.patience);
-                self.waited.set(self.waited.get() + since.elapsed());
+                self.waited.set(Some(self.waited.take().unwrap_or_default() + since.elapsed()));
             }
             let mut answers = match sent {
                 Err(RoundTripFault::Locked(_)) => {
@@ -346,8 +346,8 @@ impl Txn for PgTxn {
 }
 
 impl RemoteTxn for PgTxn {
-    fn waited(&self) -> Duration {
-        self.state.waited.get()
+    fn take_wait(&self) -> Option<Duration> {
+        self.state.waited.take()
     }
 
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()> {

@@ -22,7 +22,7 @@ use super::snapshot::{LeftOut, Snapshot, Source};
 use super::{export, ops};
 
 /// Agent whose lock is held: the only way to change its records.
-#[derive(Debug)]
+#[derive(Debug, derive_new::new)]
 pub struct AgentTxn<'a> {
     agent: &'a Agent<'a>,
     /// Lock in the store that has the records, unless they are files of this machine.
@@ -30,11 +30,13 @@ pub struct AgentTxn<'a> {
     /// Time at which the command took the lock, by its clock.
     now: Time,
     /// Revision that was read last, and true if the agent was marked as moved away by then.
+    #[new(default)]
     base: Cell<Option<(u64, bool)>>,
     /// Operations to add to the next commit.
+    #[new(default)]
     along: RefCell<Vec<Op>>,
-    is_wait_told: Cell<bool>,
     /// Names of inbox entries that the last snapshot left out, because steps can't process them.
+    #[new(default)]
     left_out: RefCell<Vec<String>>,
     // The last field, so that the lock of this machine is released last.
     dir: DirTxn<'a>,
@@ -43,8 +45,26 @@ pub struct AgentTxn<'a> {
 impl Agent<'_> {
     /// Takes the agent's lock, and applies the transaction of an interrupted command.
     pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
+        self.change_after(now, |dir| dir.finish_journal())
+    }
+
+    /// Takes the lock for `doctor`: an interrupted transaction stays if it can't be applied.
+    pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
+        self.change_after(now, |dir| {
+            // `doctor` reports later why the transaction can't be applied.
+            let _ = dir.finish_journal();
+            Ok(())
+        })
+    }
+
+    fn change_after(
+        &self,
+        now: Time,
+        finish: impl FnOnce(&DirTxn<'_>) -> Result<()>,
+    ) -> Result<AgentTxn<'_>> {
         let begun = Instant::now();
         let dir = self.in_local_dir(|| self.local().lock(now))?;
+        finish(&dir)?;
         let left = self.store().local.patience().saturating_sub(begun.elapsed());
         self.hold(dir, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
     }
@@ -52,6 +72,7 @@ impl Agent<'_> {
     /// Takes the lock without waiting. Returns `None` if another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
         let Some(dir) = self.in_local_dir(|| self.local().try_lock(now))? else { return Ok(None) };
+        dir.finish_journal()?;
         self.hold(dir, Duration::ZERO, now)
     }
 
@@ -63,22 +84,8 @@ impl Agent<'_> {
 
     /// Takes the lock of the records. If these are files, their lock is `dir`, this machine's lock.
     fn hold<'a>(&'a self, dir: DirTxn<'a>, patience: Duration, now: Time) -> Result<Option<AgentTxn<'a>>> {
-        let Some(remote) = self.remote() else {
-            dir.finish_journal()?;
-            return Ok(Some(AgentTxn::new(self, dir, None, now)));
-        };
-        Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, dir, Some(held), now)))
-    }
-
-    /// Takes the lock for `doctor`: an interrupted transaction stays if it can't be applied.
-    pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
-        if self.remote().is_some() {
-            return self.change(now);
-        }
-        let dir = self.in_local_dir(|| self.local().lock(now))?;
-        // `doctor` reports later why the transaction can't be applied.
-        let _ = dir.finish_journal();
-        Ok(AgentTxn::new(self, dir, None, now))
+        let Some(remote) = self.remote() else { return Ok(Some(AgentTxn::new(self, None, now, dir))) };
+        Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, Some(held), now, dir)))
     }
 
     /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
@@ -89,7 +96,7 @@ impl Agent<'_> {
         locked.state()?;
         let are_same = self.policy_text()? == before;
         if are_same {
-            locked.replace_policy(after)?;
+            locked.records().replace_policy(&Settings::of(after.to_owned()))?;
         }
         Ok(are_same)
     }
@@ -100,27 +107,8 @@ impl Agent<'_> {
 const AHEAD: Span = Span::from_secs(24 * 3600);
 
 impl<'a> AgentTxn<'a> {
-    /// Wraps the held locks. `now`: by the clock of the command that takes the lock.
-    fn new(
-        agent: &'a Agent<'a>,
-        dir: DirTxn<'a>,
-        remote: Option<Box<dyn RemoteTxn>>,
-        now: Time,
-    ) -> AgentTxn<'a> {
-        AgentTxn {
-            agent,
-            remote,
-            now,
-            base: Cell::default(),
-            along: RefCell::default(),
-            is_wait_told: Cell::default(),
-            left_out: RefCell::default(),
-            dir,
-        }
-    }
-
     /// Returns the lock of the records.
-    fn records(&self) -> &dyn Txn {
+    pub(super) fn records(&self) -> &dyn Txn {
         match &self.remote {
             None => &self.dir,
             Some(remote) => &**remote,
@@ -158,19 +146,13 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Returns the lock in the database, if the records are in a database.
-    pub(super) fn hold(&self) -> Option<&dyn RemoteTxn> {
-        self.remote.as_deref()
-    }
-
     /// Returns the time for which this process waited for the lock. `None` if the lock was free,
     /// and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
-        let here = self.dir.take_wait();
-        let remote = self.remote.as_ref().filter(|_| !self.is_wait_told.replace(true));
-        let there = remote.map_or(0, |lock| u64::try_from(lock.waited().as_millis()).unwrap_or(u64::MAX));
-        let all = here.map_or(0, Span::as_millis).saturating_add(there);
-        here.or((there > 0).then_some(Span::default())).map(|_| Span::from_millis(all))
+        let there = self.remote.as_ref().and_then(|lock| lock.take_wait());
+        let waited =
+            [self.dir.take_wait(), there].into_iter().flatten().reduce(|here, there| here + there)?;
+        Some(Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 
     /// Returns the current state, for a change. Refused for an agent that was moved away.
@@ -215,11 +197,8 @@ impl<'a> AgentTxn<'a> {
     /// Returns the current records, without the entries of the inbox that the last snapshot left
     /// out.
     pub fn current_snapshot(&self) -> Snapshot<'_> {
-        Snapshot::new(
-            self.agent.source(),
-            Source::Locked(self.records()),
-            LeftOut::Names(self.left_out.borrow().clone()),
-        )
+        let left_out = LeftOut::Names(self.left_out.borrow().clone());
+        Snapshot::new(self.agent.source(), Source::Locked(self.records()), left_out)
     }
 
     /// Returns the records with an empty inbox, for a change that does not concern the inbox.
@@ -294,11 +273,6 @@ impl<'a> AgentTxn<'a> {
             noted.message_id != entry.message_id
                 && (is_possible(&noted), noted.admitted_at) > (is_possible(entry), entry.admitted_at)
         }))
-    }
-
-    /// Replaces the agent's settings.
-    pub(super) fn replace_policy(&self, policy: &str) -> Result<()> {
-        self.records().replace_policy(&Settings::of(policy.to_owned()))
     }
 
     /// Replaces the identity of the agent.

@@ -17,21 +17,16 @@ pub struct AsFiles<'a> {
     agent: Agent<'a>,
 }
 
-impl<'a> AgentTxn<'a> {
-    /// Writes the records as files. Returns `None` if they are files already.
-    pub fn as_files(&self) -> Result<Option<AsFiles<'a>>> {
-        let Some(hold) = self.hold() else { return Ok(None) };
-        AsFiles::of(self.agent(), self.local(), &*hold.now()?).map(Some)
-    }
-}
-
 impl<'a> Agent<'a> {
-    /// Writes the records as files; `None` if they are files already. Does not lock the records,
-    /// because a read-only server grants no lock.
-    pub fn as_files(&'a self, now: Time) -> Result<Option<AsFiles<'a>>> {
+    /// Writes the records as files; `None` if they are files already. `locked`: lock of the agent;
+    /// without it the records are not locked, because a read-only server grants no lock.
+    pub fn as_files(&'a self, locked: Option<&AgentTxn<'_>>, now: Time) -> Result<Option<AsFiles<'a>>> {
         let Some(remote) = self.remote() else { return Ok(None) };
-        let lock = self.ready_local()?.lock(now)?;
-        AsFiles::of(self, &lock, &*remote.read_view()?).map(Some)
+        match locked {
+            Some(locked) => AsFiles::of(self, locked.local(), &*locked.records().now()?),
+            None => AsFiles::of(self, &self.ready_local()?.lock(now)?, &*remote.read_view()?),
+        }
+        .map(Some)
     }
 }
 

@@ -12,6 +12,11 @@ pub fn is_url(word: &str) -> bool {
     word.starts_with("postgres://") || word.starts_with("postgresql://")
 }
 
+/// Returns a URL for display, without secrets and in one form for all URLs of a database.
+pub fn shown(url: &str) -> Result<String> {
+    Ok(open(url, Duration::ZERO)?.shown())
+}
+
 #[cfg(feature = "postgres")]
 mod built {
     use super::super::super::postgres::{Postgres, Url};
@@ -19,11 +24,6 @@ mod built {
 
     fn parsed(url: &str) -> Result<Url> {
         Url::parse(url).map_err(Error::usage)
-    }
-
-    /// Returns a URL for display, without secrets and in one form for all URLs of a database.
-    pub fn shown(url: &str) -> Result<String> {
-        Ok(parsed(url)?.shown())
     }
 
     /// Minimum timeout for an answer of the server, even for a command that does not wait for
@@ -55,10 +55,6 @@ mod built {
             .with_hint("build it without `--no-default-features`, or name a directory"))
     }
 
-    pub fn shown(_url: &str) -> Result<String> {
-        missing()
-    }
-
     pub fn open(_url: &str, _patience: Duration) -> Result<Rc<dyn RemoteBackend>> {
         missing()
     }
@@ -72,4 +68,4 @@ mod built {
     }
 }
 
-pub use built::{grant, init, open, shown};
+pub use built::{grant, init, open};

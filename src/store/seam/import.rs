@@ -78,7 +78,7 @@ impl<'s> AgentImport<'s> {
         // answer is lost. No arrivals are lost, because a moved agent accepts none.
         self.dir.may_be_named(true);
         locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
-        self.local_agent().move_in(&prepared)?;
+        self.store.local.local_agent(self.agent.name()).move_in(&prepared)?;
         Ok(Appeared::Back)
     }
 
@@ -91,16 +91,11 @@ impl<'s> AgentImport<'s> {
         self.dir.may_be_named(true);
         let ops = |each: &mut EachOp<'_>| all(&self.agent, &prepared, now, each);
         if remote.create(self.agent.name(), &ops)? {
-            self.local_agent().move_in(&prepared)?;
+            self.store.local.local_agent(self.agent.name()).move_in(&prepared)?;
             return Ok(None);
         }
         self.dir.may_be_named(false);
         Ok(Some(prepared))
-    }
-
-    /// Returns the agent's directory at its final path, to which the staged files are moved.
-    fn local_agent(&self) -> dir::DirAgent<'s> {
-        self.store.local.local_agent(self.agent.name())
     }
 }
 

@@ -36,7 +36,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::backend::{AskClaimant, Backend, Claim, DatabaseRole, DueAgents, Op, RemoteBackend, each_of};
+use super::backend::{AskClaimant, Backend, Claim, DueAgents, Op, RemoteBackend, each_of};
 use super::dir::record::decode;
 use super::dir::{self, NewAgent, Opener, agent_exists, layout};
 
@@ -45,7 +45,7 @@ pub use agent::{Agent, moved_away};
 pub use change::AgentTxn;
 pub use checking::AsFiles;
 pub use collecting::Collected;
-pub use database::{is_url, shown};
+pub use database::{grant, is_url, shown};
 pub use import::AgentImport;
 pub use leased::HeldLease;
 pub use slots::Slot;
@@ -66,10 +66,14 @@ impl Store {
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let patience = opener.patience;
         let local = dir::DirStore::open(anchor, opener)?;
-        match local.config.store.url.as_deref().map(|url| database::open(url, patience)).transpose()? {
-            None => Ok(Store { local, remote: None }),
-            Some(remote) => Ok(Store { local: local.remote(remote.shown()), remote: Some(remote) }),
-        }
+        let url = local.config.store.url.as_deref();
+        let remote = url.map(|url| database::open(url, patience)).transpose()?;
+        Ok(Store::of(local, remote))
+    }
+
+    fn of(mut local: dir::DirStore, remote: Option<Rc<dyn RemoteBackend>>) -> Store {
+        local.remote = remote.as_ref().map(|remote| remote.shown());
+        Store { local, remote }
     }
 
     /// Reopens this store with the current settings, as for a new process. Keeps connections.
@@ -82,8 +86,7 @@ impl Store {
 
     /// Opens the state directory of this machine for records in another store.
     pub fn with(anchor: Anchor, opener: Opener, remote: Rc<dyn RemoteBackend>) -> Result<Store> {
-        let local = dir::DirStore::open(anchor, opener)?.remote(remote.shown());
-        Ok(Store { local, remote: Some(remote) })
+        Ok(Store::of(dir::DirStore::open(anchor, opener)?, Some(remote)))
     }
 
     /// Sets the time after which a lease expires without a heartbeat. The default is 60 s.
@@ -127,11 +130,6 @@ impl Store {
         let remote = database::open(url, opener.patience)?;
         dir::DirStore::init(&anchor, Some(url))?;
         Store::with(anchor, opener, remote)
-    }
-
-    /// Gives a role of the database these permissions on the store at a URL.
-    pub fn grant(url: &str, patience: Duration, part: DatabaseRole, role: &str) -> Result<()> {
-        database::grant(url, patience, part, role)
     }
 
     fn backend(&self) -> &dyn Backend {

@@ -60,9 +60,7 @@ impl RecordWatch {
     /// Watches an agent's records and inbox. Called before each read of either, because a step may
     /// have replaced the inbox by another directory.
     pub fn follow(&mut self, agent: &Agent<'_>) {
-        if agent.remote().is_some() {
-            self.listen(agent.store(), agent.name(), true);
-        } else {
+        if !self.listen(agent.store(), agent.name(), true) {
             self.files().follow(agent.local());
         }
     }
@@ -70,9 +68,7 @@ impl RecordWatch {
     /// Watches an agent's records alone, for a caller that does not wait for arrivals. Called
     /// before each read of the records.
     pub fn follow_records(&mut self, agent: &Agent<'_>) {
-        if agent.remote().is_some() {
-            self.listen(agent.store(), agent.name(), false);
-        } else {
+        if !self.listen(agent.store(), agent.name(), false) {
             self.files().follow_records(agent.local());
         }
     }
@@ -92,20 +88,22 @@ impl RecordWatch {
         self.files.get_or_insert_with(dir::DirWatch::new)
     }
 
-    fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) {
-        let Some(backend) = &store.remote else { return };
+    /// Subscribes to changes of an agent. Returns `false` if file watches report them.
+    fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) -> bool {
+        let Some(backend) = &store.remote else { return false };
         self.for_arrivals |= for_arrivals;
         if !self.remote.contains(name) && self.remote.len() <= MOST {
             self.remote.push(name.clone());
         }
         if self.remote.len() > MOST {
             self.subscription = None;
-            return;
+            return true;
         }
         let subscription = self.subscription.get_or_insert_with(|| backend.subscribe());
         if self.has_waited {
             subscription.listen(&self.remote);
         }
+        true
     }
 
     /// Returns descriptors that are readable after a change, for a caller that polls other
