@@ -23,7 +23,11 @@ impl Context<'_> {
     /// Idempotent: a message that the receiver has, or has had, is not delivered again.
     pub fn deliver(self) -> Result<()> {
         let Context { session, agent } = self;
-        let outbox = agent.read(|seen, _| seen.open::<Message>())?;
+        let mut outbox = agent.read(|seen, _| seen.open::<Message>())?;
+        // A message that was sent before a rename of this agent contains its former name.
+        for message in outbox.iter_mut().filter(|message| message.origin.kind == OriginKind::System) {
+            message.origin.id = Some(agent.name().to_string());
+        }
         let mut by_ends: BTreeMap<(&AgentName, Option<AgentName>), Vec<&Message>> = BTreeMap::new();
         for message in &outbox {
             by_ends.entry((&message.agent, speaker(message))).or_default().push(message);

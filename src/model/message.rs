@@ -373,7 +373,7 @@ pub const EXPIRY_KEY: &str = "wait:expiry:";
 pub const RECHECK_KEY: &str = "wait:recheck:";
 
 // A message of a turn to another agent is an open record until it is delivered.
-record! { Message = "message", MessageId in Plane::Outbox; check }
+record! { Message of agent = "message", MessageId in Plane::Outbox; check }
 
 /// Name of a message's file in the inbox, without extension. Keys sort in processing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -478,4 +478,4 @@ impl WakeHint {
     }
 }
 
-record! { WakeHint = "wake_hint" }
+record! { WakeHint of agent = "wake_hint" }

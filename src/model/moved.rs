@@ -27,7 +27,7 @@ names! {
         #[default]
         Move = "move",
         Remove = "remove",
-        /// Rename. The agent with the new name also has this mark until the old agent is deleted.
+        /// Rename. The agent keeps this mark under its new name until other agents are updated.
         Rename = "rename",
     }
 }

@@ -7,6 +7,8 @@ use std::str::FromStr;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::id::AgentName;
+
 pub use super::json::Extra;
 
 /// Record with the published schema `dormouse/<kind>/<version>`.
@@ -15,6 +17,10 @@ pub trait Record: Serialize + DeserializeOwned {
     const VERSION: u32 = 1;
 
     fn extra_mut(&mut self) -> &mut Extra;
+
+    /// Sets the field with the agent that has the record, if there is such a field. Records from
+    /// before a rename contain the former name.
+    fn set_agent(&mut self, _agent: &AgentName) {}
 
     /// Checks constraints between fields. `Err`: text with the field and its fault.
     fn check(&self) -> Result<(), String> {
@@ -53,16 +59,22 @@ pub trait OpenRecord: Record {
     fn id(&self) -> Self::Id;
 }
 
-/// Implements [`Record`] for a type with a field `extra`; also [`OpenRecord`] if an id type and a
-/// `Plane` (directory) are given. With `check` the type's method `fault` checks its constraints.
+/// Implements [`Record`] for a type with a field `extra`, and with `of agent` also a field `agent`;
+/// also [`OpenRecord`] if an id type and a `Plane` (directory) are given. With `check` the type's
+/// method `fault` checks its constraints.
 macro_rules! record {
-    ($type:ident = $kind:literal $(, $id:ident in $plane:expr)? $(; $check:ident)?) => {
+    ($type:ident $(of $agent:ident)? = $kind:literal $(, $id:ident in $plane:expr)? $(; $check:ident)?) => {
         impl $crate::model::record::Record for $type {
             const KIND: &'static str = $kind;
 
             fn extra_mut(&mut self) -> &mut $crate::model::record::Extra {
                 &mut self.extra
             }
+            $(
+                fn set_agent(&mut self, agent: &AgentName) {
+                    self.$agent.clone_from(agent);
+                }
+            )?
             $(
                 fn $check(&self) -> Result<(), String> {
                     self.fault()

@@ -120,7 +120,7 @@ pub struct Run {
     pub extra: Extra,
 }
 
-record! { Run = "run" }
+record! { Run of agent = "run" }
 
 /// One line of `archive/<yyyy-mm>/brief.jsonl`: a turn's own summary.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use super::execution::{Execution, ExecutionState};
 use super::id::{AgentName, MessageId, RunId, WaitId, WorkId};
 use super::message::{Message, Origin, WakeHint};
 use super::meters::Meters;
-use super::moved::Moved;
+use super::moved::{Leave, Moved};
 use super::place::StatePlace;
 use super::preemption::{Checkpoint, Preemption, Section};
 use super::record::{Extra, MOST_REVISIONS, ensure, is_default, record, size};
@@ -380,6 +380,12 @@ impl State {
     /// Returns the decision of a step that found nothing to do, unless a wrong clock wrote it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
+    }
+
+    /// True if this is the state of the agent `name`, also during the agent's rename to that name.
+    pub fn is_of(&self, name: &AgentName) -> bool {
+        let renamed = self.moved.as_ref().filter(|moved| moved.by == Leave::Rename);
+        self.agent == *name || renamed.is_some_and(|moved| moved.to == name.as_str())
     }
 
     /// True if the last step found nothing to do, or if the agent is stopped.

@@ -163,4 +163,4 @@ pub struct TaskEnd {
     pub last_line: Option<String>,
 }
 
-record! { Task = "task", TaskId in Plane::Tasks }
+record! { Task of agent = "task", TaskId in Plane::Tasks }

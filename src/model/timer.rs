@@ -95,4 +95,4 @@ impl Timer {
     }
 }
 
-record! { Timer = "timer", TimerId in Plane::Timers }
+record! { Timer of agent = "timer", TimerId in Plane::Timers }

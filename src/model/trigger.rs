@@ -274,7 +274,7 @@ impl Trigger {
     }
 }
 
-record! { Trigger = "trigger", TriggerId in Plane::Triggers; check }
+record! { Trigger of agent = "trigger", TriggerId in Plane::Triggers; check }
 
 impl Trigger {
     fn fault(&self) -> Result<(), String> {

@@ -147,7 +147,7 @@ impl Wait {
     }
 }
 
-record! { Wait = "wait", WaitId in Plane::Waits; check }
+record! { Wait of agent = "wait", WaitId in Plane::Waits; check }
 
 impl Wait {
     fn fault(&self) -> Result<(), String> {

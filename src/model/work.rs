@@ -102,7 +102,7 @@ impl WorkItem {
     }
 }
 
-record! { WorkItem = "work", WorkId in Plane::Work; check }
+record! { WorkItem of agent = "work", WorkId in Plane::Work; check }
 
 impl WorkItem {
     fn fault(&self) -> Result<(), String> {

@@ -16,7 +16,7 @@ use crate::model::timer::Timer;
 use super::super::backend::ReadView;
 use super::evidence::each_ended;
 use super::files::{self, Disk};
-use super::inbox::check_message;
+use super::inbox::{IsOwnName, check_message};
 use super::keys::{self, KeyWindow};
 use super::layout;
 use super::record::{decode, encode};
@@ -114,9 +114,8 @@ fn rebuild(records: &dyn ReadView, view: &View<'_>, window: KeyWindow, disk: Dis
 
 fn fill(records: &dyn ReadView, view: &View<'_>, dir: &CapPath, window: KeyWindow, disk: Disk) -> Result<()> {
     dir.make_dirs()?;
-    let agent = view.agent.path().file_name().unwrap_or_default().to_string_lossy();
     let archive = view.agent.join(layout::ARCHIVE);
-    for entry in entries(records, (&agent, &archive), window.now, window.length)? {
+    for entry in entries(records, (&|name| view.is_own(name), &archive), window.now, window.length)? {
         let relative = path(&entry.key, entry.admitted_at);
         let target = dir.join(relative.trim_start_matches(layout::DEDUPE).trim_start_matches('/'));
         target.parent().make_dirs()?;
@@ -130,7 +129,7 @@ fn fill(records: &dyn ReadView, view: &View<'_>, dir: &CapPath, window: KeyWindo
 /// step drops a queued duplicate of an ended message. `archive`: path of the archive for errors.
 pub fn entries(
     records: &dyn ReadView,
-    (agent, archive): (&str, &Path),
+    (is_own, archive): (IsOwnName<'_>, &Path),
     now: Time,
     window: Span,
 ) -> Result<impl Iterator<Item = DedupeEntry>> {
@@ -157,7 +156,7 @@ pub fn entries(
         let text = records.message(key)?.unwrap_or_default();
         // A step quarantines a message that can't be read, or that is to another agent.
         let message = decode::<Message>(Path::new(layout::INBOX), text.as_bytes()).ok();
-        let message = message.filter(|message| check_message(message, key, agent).is_ok());
+        let message = message.filter(|message| check_message(message, key, is_own).is_ok());
         message.iter().for_each(|message| note(message, MessageStatus::Queued));
     }
     // A message that a timer holds has been admitted too, so its key counts.

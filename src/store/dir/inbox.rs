@@ -419,25 +419,33 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
     Ok(None)
 }
 
-/// Checks a message under this key in the inbox of this agent. The error names the fault.
-pub fn check_message(message: &Message, key: InboxKey, agent: &str) -> std::result::Result<(), String> {
-    check_arrival("message", (&message.key(), &message.agent), (&key, agent))
+/// True if an agent has or had a name.
+pub type IsOwnName<'n> = &'n dyn Fn(&AgentName) -> bool;
+
+/// Checks a message under this key in an agent's inbox. The error names the fault.
+pub fn check_message(
+    message: &Message,
+    key: InboxKey,
+    is_own: IsOwnName<'_>,
+) -> std::result::Result<(), String> {
+    check_arrival("message", &message.agent, (&message.key(), &key), is_own)
 }
 
-/// Checks a hint under this id in the inbox of this agent. The error names the fault.
-pub fn check_hint(hint: &WakeHint, id: MessageId, agent: &str) -> std::result::Result<(), String> {
-    check_arrival("hint", (&hint.id, &hint.agent), (&id, agent))
+/// Checks a hint under this id in an agent's inbox. The error names the fault.
+pub fn check_hint(hint: &WakeHint, id: MessageId, is_own: IsOwnName<'_>) -> std::result::Result<(), String> {
+    check_arrival("hint", &hint.agent, (&hint.id, &id), is_own)
 }
 
 /// Compares the id and the agent of a record with those that its path names.
 fn check_arrival<Id: Display + PartialEq>(
     what: &str,
-    (id, agent): (&Id, &AgentName),
-    (id_in_path, agent_in_path): (&Id, &str),
+    agent: &AgentName,
+    (id, id_in_path): (&Id, &Id),
+    is_own: IsOwnName<'_>,
 ) -> std::result::Result<(), String> {
     if id != id_in_path {
         Err(format!("the file is named {id_in_path}, its content is {id}"))
-    } else if agent.as_str() != agent_in_path {
+    } else if !is_own(agent) {
         Err(format!("it is a {what} to `{agent}`: it belongs into that agent's inbox"))
     } else {
         Ok(())

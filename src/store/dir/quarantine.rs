@@ -40,7 +40,7 @@ impl DirAgent<'_> {
     /// unreadable, because a rewrite of the file would lose the list. `place`: path for errors.
     pub(in crate::store) fn decoded_state(&self, place: &Path, bytes: &[u8]) -> Result<State> {
         let state: State = decode(place, bytes)?;
-        if state.agent != self.name {
+        if !state.is_of(&self.name) {
             let (found, name) = (&state.agent, &self.name);
             let message = format!("the record of agent `{found}` lies in the directory of `{name}`");
             return Err(Error::damaged(place, message));

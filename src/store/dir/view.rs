@@ -4,13 +4,15 @@ use std::path::Path;
 
 use crate::cap_fs::Content;
 use crate::error::{Error, Result};
+use crate::model::agent::Identity;
+use crate::model::id::AgentName;
 use crate::model::record::Record;
 
 use super::authors;
 use super::changes::{Append, add_to};
 use super::files;
 use super::journal::JournalEntry;
-use super::layout::AgentDir;
+use super::layout::{self, AgentDir};
 use super::record::{decode, encode, text};
 
 /// Agent's directory, overlaid with the transactions of its journal that are not applied yet.
@@ -70,6 +72,13 @@ impl<'a> View<'a> {
     /// Returns a record; `None` if the file is missing.
     pub fn record<T: Record>(&self, path: &str) -> Result<Option<T>> {
         self.bytes(path)?.map(|bytes| decode(&self.agent.join(path), &bytes)).transpose()
+    }
+
+    /// True if the agent has or had a name. Reads the identity only for a name that is not its own.
+    pub fn is_own(&self, name: &AgentName) -> bool {
+        let identity = || self.record::<Identity>(layout::IDENTITY).ok().flatten();
+        self.agent.path().file_name().is_some_and(|own| own == name.as_str())
+            || identity().is_some_and(|own| own.former_names.iter().any(|had| had.name == *name))
     }
 
     /// Returns the text of a file of the inbox. `said`: sets the author of a record that another

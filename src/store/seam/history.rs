@@ -28,8 +28,16 @@ impl Snapshot<'_> {
     }
 
     /// Calls `each` with the ended records of a kind, newest first, until `each` returns `false`.
-    pub fn ended<T: Record>(&self, each: impl FnMut(T) -> bool) -> Result<()> {
-        each_ended(self.view()?, &self.archive::<T>(), None, each)
+    pub fn ended<T: Record>(&self, mut each: impl FnMut(T) -> bool) -> Result<()> {
+        self.each_ended(None, &mut each)
+    }
+
+    /// Calls `each` with the ended records of a kind, with these ids if there are `ids`.
+    fn each_ended<T: Record>(&self, ids: Option<&[String]>, each: &mut dyn FnMut(T) -> bool) -> Result<()> {
+        each_ended(self.view()?, &self.archive::<T>(), ids, |mut record: T| {
+            record.set_agent(self.agent());
+            each(record)
+        })
     }
 
     /// Returns the newest ended record of a kind with this id.
@@ -39,7 +47,7 @@ impl Snapshot<'_> {
 
     fn ended_by<T: Record>(&self, id: &str) -> Result<Option<T>> {
         let mut found = None;
-        each_ended(self.view()?, &self.archive::<T>(), Some(&[id.to_owned()]), |record| {
+        self.each_ended(Some(&[id.to_owned()]), &mut |record| {
             found = Some(record);
             false
         })?;
@@ -55,7 +63,8 @@ impl Snapshot<'_> {
         }
         let place = self.archive::<T>();
         self.view()?.recent(T::KIND, now, &mut |line| {
-            let record = decode_at(&place, 0, line.as_bytes())?;
+            let mut record: T = decode_at(&place, 0, line.as_bytes())?;
+            record.set_agent(self.agent());
             found.extend(Some(record).filter(|record| met.insert(line.as_bytes()) && wanted(record)));
             read += line.len();
             Ok(found.len() < count && read < TAIL)
@@ -131,7 +140,8 @@ impl Snapshot<'_> {
     fn each_event(&self, order: Order, mut each: impl FnMut(Event) -> bool) -> Result<()> {
         let (place, mut met) = (self.records.place(layout::LEDGER), HashSet::new());
         self.view()?.events(order, &mut |line| {
-            let event: Event = decode_plain(&place, 0, line.as_bytes())?;
+            let mut event: Event = decode_plain(&place, 0, line.as_bytes())?;
+            event.agent.clone_from(self.agent());
             Ok(!met.insert(event.id) || each(event))
         })
     }

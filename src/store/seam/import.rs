@@ -107,7 +107,7 @@ fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'
     each(Op::LocalDir(prepared.name.clone()))?;
     let window = agent.policy()?.limits.dedupe_window;
     let place = source.place(layout::ARCHIVE);
-    dedupe::entries(&*view, (agent.name().as_str(), &place), now, window)?.try_for_each(|entry| {
+    dedupe::entries(&*view, (&|name| source.is_own(name), &place), now, window)?.try_for_each(|entry| {
         each(Op::Key { key: entry.key.clone(), admitted_at: entry.admitted_at, text: ops::text(&entry) })
     })
 }

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use crate::error::{Error, Result};
 use crate::model::dedupe::DedupeEntry;
-use crate::model::id::{MessageId, WorkId};
+use crate::model::id::{AgentName, MessageId, WorkId};
 use crate::model::message::{InboxKey, Message, MessageStatus, Priority, WakeHint};
-use crate::model::record::{OpenRecord, Record};
+use crate::model::record::{OpenRecord, Plane, Record};
 use crate::model::records::MalformedFile;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
@@ -73,6 +73,11 @@ impl<'a> Snapshot<'a> {
         Snapshot { view: OnceCell::from(view), ..Snapshot::new(records, Source::Now, left_out) }
     }
 
+    /// Returns the name of the agent.
+    pub(super) fn agent(&self) -> &AgentName {
+        &self.records.local.name
+    }
+
     pub(super) fn view(&self) -> Result<&(dyn ReadView + 'a)> {
         if let Some(view) = self.view.get() {
             return Ok(&**view);
@@ -126,7 +131,11 @@ impl Snapshot<'_> {
     /// would be written under the record's own id and leave this copy behind.
     fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
         let place = self.records.place(layout::open(T::PLANE, id));
-        let record: T = decode(&place, text.as_bytes())?;
+        let mut record: T = decode(&place, text.as_bytes())?;
+        // A message in the outbox names its receiver.
+        if T::PLANE != Plane::Outbox {
+            record.set_agent(self.agent());
+        }
         let own = record.id().to_string();
         if own == id {
             return Ok(record);
@@ -197,9 +206,11 @@ impl Snapshot<'_> {
     pub fn read(&self, waiting: &Waiting) -> Result<Option<Message>> {
         let Some(text) = self.view()?.message(waiting.key)? else { return Ok(None) };
         let place = self.records.place(format_args!("{}/{}", layout::INBOX, waiting.name));
-        let message: Message = decode(&place, text.as_bytes())?;
-        check_message(&message, waiting.key, self.records.local.name.as_str())
+        let mut message: Message = decode(&place, text.as_bytes())?;
+        check_message(&message, waiting.key, &|name| self.records.is_own(name))
             .map_err(|wrong| Error::damaged(place, wrong))?;
+        // A message that arrived before a rename calls the agent by its former name.
+        message.set_agent(self.agent());
         Ok(Some(message))
     }
 
@@ -239,9 +250,10 @@ impl Snapshot<'_> {
     fn hint(&self, id: MessageId) -> Result<Option<WakeHint>> {
         let Some(text) = self.view()?.hint(id)? else { return Ok(None) };
         let place = self.records.place(layout::hint(id));
-        let hint: WakeHint = decode(&place, text.as_bytes())?;
-        check_hint(&hint, id, self.records.local.name.as_str())
+        let mut hint: WakeHint = decode(&place, text.as_bytes())?;
+        check_hint(&hint, id, &|name| self.records.is_own(name))
             .map_err(|wrong| Error::damaged(place, wrong))?;
+        hint.set_agent(self.agent());
         Ok(Some(hint))
     }
 

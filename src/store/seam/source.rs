@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::error::Result;
+use crate::model::agent::Identity;
+use crate::model::id::AgentName;
 use crate::model::state::State;
 
 use super::super::backend::contents::contents;
 use super::super::backend::{AgentRecords, EachOp, Op, ReadView};
+use super::super::dir::record::decode;
 use super::super::dir::{self, layout};
 use super::ops;
 
@@ -37,6 +40,13 @@ impl<'s> RecordSource<'s> {
     /// Reads the text of a `state.json`.
     pub fn state(&self, text: &str) -> Result<State> {
         self.local.decoded_state(&self.place(layout::STATE), text.as_bytes())
+    }
+
+    /// True if the agent has or had a name. Reads the identity only for a name that is not its own.
+    pub fn is_own(&self, name: &AgentName) -> bool {
+        let identity = || decode(&self.place(layout::IDENTITY), self.records.identity()?.as_bytes());
+        *name == self.local.name
+            || identity().is_ok_and(|own: Identity| own.former_names.iter().any(|had| had.name == *name))
     }
 
     /// Calls `each` with operations that create an agent with the contents of a view.

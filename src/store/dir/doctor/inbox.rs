@@ -106,7 +106,7 @@ impl Checkup<'_> {
         places: &mut HashMap<MessageId, CapPath>,
     ) -> Option<TaskId> {
         let message: Message = self.record(&path)?;
-        if message.key() != key || message.agent != self.agent.name {
+        if message.key() != key || !self.is_own(&message.agent) {
             let message = format!("its content is {} of `{}`", message.key(), message.agent);
             self.note(path, "wrong_name", message, Remedy::Quarantine);
         } else if let Some(other) = places.insert(message.id, path.clone()) {
@@ -120,7 +120,7 @@ impl Checkup<'_> {
 
     fn hint(&mut self, id: MessageId, path: CapPath) {
         let hint = self.record::<WakeHint>(&path);
-        if hint.is_some_and(|hint| hint.id != id || hint.agent != self.agent.name) {
+        if hint.is_some_and(|hint| hint.id != id || !self.is_own(&hint.agent)) {
             self.note(path, "wrong_name", "its content is another hint's", Remedy::Quarantine);
         }
     }

@@ -281,7 +281,7 @@ impl<'a> DirAgent<'a> {
     /// Starts checks of the agent's files. The caller holds its lock, so that no command changes
     /// files meanwhile.
     pub fn checkup(&'a self) -> Checkup<'a> {
-        Checkup { agent: self, checked: 0, findings: Vec::new() }
+        Checkup::new(self)
     }
 }
 

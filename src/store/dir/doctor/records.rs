@@ -26,6 +26,8 @@ use super::{Finding, FindingSubject, Remedy};
 /// Check of the files of one agent, with its findings so far.
 pub struct Checkup<'a> {
     pub(super) agent: &'a DirAgent<'a>,
+    /// Names that records of the agent may give it: the present one, and former ones.
+    own_names: Vec<AgentName>,
     pub checked: usize,
     pub findings: Vec<Finding>,
 }
@@ -44,7 +46,11 @@ pub struct ReadableRecords {
     pub results: HashSet<TaskId>,
 }
 
-impl Checkup<'_> {
+impl<'a> Checkup<'a> {
+    pub fn new(agent: &'a DirAgent<'a>) -> Checkup<'a> {
+        Checkup { agent, own_names: vec![agent.name.clone()], checked: 0, findings: Vec::new() }
+    }
+
     /// Checks the files that every step needs: settings, identity, journal, and `state.json`.
     /// Returns the state if it can be read.
     pub fn essentials(&mut self) -> Option<State> {
@@ -55,9 +61,17 @@ impl Checkup<'_> {
         if let Err(error) = policy {
             self.unreadable(path, &error);
         }
-        self.own::<Identity>(layout::IDENTITY, |identity| &identity.name);
+        let identity = self.record::<Identity>(&self.path(layout::IDENTITY));
         self.journal();
-        let state = self.own::<State>(layout::STATE, |state| &state.agent)?;
+        let state = self.record::<State>(&self.path(layout::STATE))?;
+        let is_own = state.is_of(&self.agent.name);
+        self.check_owner(layout::STATE, &state.agent, is_own);
+        self.own_names.extend(is_own.then(|| state.agent.clone()));
+        if let Some(identity) = identity {
+            let is_own = identity.name == self.agent.name || is_own && state.is_of(&identity.name);
+            self.check_owner(layout::IDENTITY, &identity.name, is_own);
+            self.own_names.extend(identity.former_names.into_iter().map(|former| former.name));
+        }
         if let Err(message) = quarantine::check(&state) {
             self.note(self.path(layout::STATE), "damaged", message, Remedy::NONE);
             return None;
@@ -138,15 +152,17 @@ impl Checkup<'_> {
         read.map_err(|error| self.unreadable(path.clone(), &error)).ok()
     }
 
-    /// Checks a record that exists once, and must belong to this agent.
-    fn own<T: Record>(&mut self, relative: &str, owner: impl Fn(&T) -> &AgentName) -> Option<T> {
-        let path = self.path(relative);
-        let record = self.record::<T>(&path)?;
-        if owner(&record) != &self.agent.name {
-            let message = format!("the record of `{}`", owner(&record));
-            self.note(path, "wrong_owner", message, Remedy::NONE);
+    /// Reports a record that exists once and belongs to another agent, `owner`.
+    fn check_owner(&mut self, relative: &str, owner: &AgentName, is_own: bool) {
+        if !is_own {
+            let message = format!("the record of `{owner}`");
+            self.note(self.path(relative), "wrong_owner", message, Remedy::NONE);
         }
-        Some(record)
+    }
+
+    /// True if a record that names `agent` may be the checked agent's.
+    pub(super) fn is_own(&self, agent: &AgentName) -> bool {
+        self.own_names.contains(agent)
     }
 
     fn journal(&mut self) {
@@ -181,7 +197,7 @@ impl Checkup<'_> {
             let path = path.join(&entry.name);
             let Some(record) = self.record::<T>(&path) else { continue };
             let (owner, id) = (owner_of(&record).unwrap_or(&self.agent.name), record.id());
-            if owner != &self.agent.name || format!("{id}.json") != name {
+            if !self.is_own(owner) || format!("{id}.json") != name {
                 let message = format!("its content is {id} of `{owner}`");
                 self.note(path, "wrong_name", message, Remedy::Quarantine);
                 continue;
