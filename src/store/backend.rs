@@ -387,9 +387,11 @@ pub trait RemoteTxn: Txn {
     /// same cases as [`Txn::commit`]. The fencing tokens continue to grow.
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()>;
 
-    /// Removes the agent with all of its records. `successor`: agent with copies of the triggers,
-    /// which gets their keys.
-    fn remove(&self, successor: Option<&AgentName>) -> Result<()>;
+    /// Removes the agent with all of its records.
+    fn remove(&self) -> Result<()>;
+
+    /// Gives the agent another name, which no agent has. Its records still contain the former one.
+    fn rename(&self, name: &AgentName) -> Result<()>;
 }
 
 /// Returns the due time of an agent that is due already: it has an open run or task, or an

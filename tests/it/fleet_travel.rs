@@ -277,9 +277,9 @@ fn an_export_contains_the_checkpoint_of_a_message() {
     assert_eq!(back.json(["tick", "ada"])["brief"], "went on from 111");
 }
 
-/// Returns the hooks and outputs of the agent in its local directory.
-fn local_files(machine: &Machine) -> Vec<(String, String)> {
-    let mut found = files(&machine.anchor().join("agents/ada"));
+/// Returns the hooks and outputs of an agent in its local directory.
+fn local_files(machine: &Machine, agent: &str) -> Vec<(String, String)> {
+    let mut found = files(&machine.anchor().join("agents").join(agent));
     found.retain(|(path, _)| path.starts_with("runs/") || path.starts_with("hooks/"));
     found
 }
@@ -306,7 +306,7 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
     let (whole, url) = machine("import_whole".to_owned());
     let points = record_inside(&whole.sandbox, &[url], &args, "").points();
     whole.run(["work", "add", "-a", "ada", "one more", "-q"]);
-    let expected = local_files(&whole);
+    let expected = local_files(&whole, "ada");
     let has = |place: &str| expected.iter().any(|(path, _)| path.starts_with(place));
     assert!(has("runs/") && has("hooks/on-scheduled") && !has("hooks/on-startup"), "{expected:#?}");
     // A kill matters only at calls that make files appear, disappear or durable, or take a lock.
@@ -332,13 +332,44 @@ fn an_import_that_is_killed_leaves_no_agent_or_a_whole_one() {
             _ => panic!("{call:?}: {again}"),
         };
         machine.run(["work", "add", "-a", "ada", "one more", "-q"]);
-        assert_eq!(local_files(&machine), expected, "{call:?}: {again}");
+        assert_eq!(local_files(&machine, "ada"), expected, "{call:?}: {again}");
         let doctor = machine.cmd(["doctor", "ada"]).output();
         assert!(doctor.status.success(), "{call:?}: {doctor}");
         assert_eq!(aged_rooms(&agents), [""; 0].map(PathBuf::from), "{call:?}");
     });
     let (committed, undone) = (committed.into_inner(), undone.into_inner());
     assert!(committed > 2 && undone > 2, "{committed} imported, {undone} not, of {}", numbered.len());
+}
+
+/// A repeated `rename` completes a killed one, and the agent has its hooks and outputs.
+#[test]
+fn a_rename_that_is_killed_can_be_completed() {
+    needs!("strace", "postgresql");
+    let args = ["rename", "ada", "eve", "-q"];
+    let machine = |schema: String| {
+        let url = server().url(&schema);
+        let machine = Machine::new(&url, None).with_ada("cat >/dev/null; echo done");
+        write_program(&machine.anchor().join("agents/ada/hooks/on-startup"), "#!/bin/sh\nexit 0\n");
+        machine.run(["enqueue", "ada", "work", "-q"]);
+        machine.run(["tick", "ada", "-q"]);
+        (machine, format!("DORMOUSE_DIR={url}"))
+    };
+    let (whole, url) = machine("rename_whole".to_owned());
+    let points = record_inside(&whole.sandbox, &[url], &args, "").points();
+    assert_eq!(local_files(&whole, "eve").len(), 2);
+    let numbered: Vec<(usize, Call)> = one_in(6, points).into_iter().enumerate().collect();
+    each_in_parallel(&numbered, |(number, call)| {
+        let (machine, url) = machine(format!("rename_{number}"));
+        harm_inside(&machine.sandbox, &[url], &args, "", call, Harm::Kill);
+        let again = machine.cmd(args).output();
+        assert!([0, 3].contains(&again.code()), "{call:?}: {again}");
+        assert_eq!(machine.json(["get", "eve"])["moved"], Value::Null, "{call:?}");
+        assert_eq!(local_files(&machine, "eve").len(), 2, "{call:?}: {again}");
+        assert!(!machine.anchor().join("agents/ada/hooks").exists(), "{call:?}");
+        machine.cmd(["get", "ada"]).exits(3).warns("eve");
+        let doctor = machine.cmd(["doctor", "eve"]).output();
+        assert!(doctor.status.success(), "{call:?}: {doctor}");
+    });
 }
 
 #[test]

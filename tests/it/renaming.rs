@@ -102,6 +102,44 @@ fn rename_keeps_all_records_of_an_agent() {
     healthy(&here);
 }
 
+/// Renames an agent twice with messages and a hint in its inbox, which name it by its first name.
+#[test]
+fn arrivals_from_before_a_rename_are_processed_once() {
+    let here = started("true");
+    say(&here, "plain");
+    let keyed = here.json(["enqueue", "ada", "once", "--dedupe-key", "k"])["message_id"].clone();
+    here.run(["wake", "ada", "--source", "ci", "--reason", "why"]);
+    add(&here, "bob", "true");
+    for (from, to) in [("ada", "eve"), ("eve", "zoe")] {
+        renamed(&here, from, to);
+        healthy(&here);
+    }
+    // The keys are read from the inbox again.
+    fs::remove_dir_all(here.agent("zoe").join("cache")).unwrap();
+    let again = here.json(["enqueue", "zoe", "once", "--dedupe-key", "k"]);
+    assert_eq!((&again["message_id"], &again["duplicate"]), (&keyed, &json!(true)), "{again}");
+    for message in here.json_lines(["queue", "list", "-a", "zoe"]) {
+        assert_eq!(message["agent"], "zoe", "{message}");
+    }
+    here.run(["tick", "zoe", "--until-idle"]);
+    let got = here.json(["get", "zoe"]);
+    assert_eq!(
+        (&got["counters"]["messages_processed"], &got["queue"]["pending"]),
+        (&json!(3), &json!(0)),
+        "{got}"
+    );
+    for run in here.json_lines(["run", "list", "-a", "zoe"]) {
+        assert_eq!(run["agent"], "zoe", "{run}");
+    }
+    healthy(&here);
+    // A message to another agent is refused as before.
+    let name = here.run(["enqueue", "bob", "x", "-q"]);
+    let name = format!("2-{}.json", name.trim());
+    fs::rename(here.agent("bob").join("inbox").join(&name), here.agent("zoe").join("inbox").join(&name))
+        .unwrap();
+    here.cmd(["tick", "zoe"]).assert().stderr(contains("it is a message to `bob`"));
+}
+
 #[test]
 fn a_refused_rename_changes_nothing() {
     let here = started("true");
@@ -205,11 +243,14 @@ fn a_message_that_was_sent_before_a_rename_is_delivered() {
         assert_eq!(here.json(["get", "bob"])["attention"], Value::Null);
         healthy(&here);
     }
-    // The renaming is killed when neither name exists: the delivery is put off.
+    // The renaming is killed when the marked agent has its new name: the delivery is put off.
     let calls = strace::record(&template.copy(), &["rename", "ada", "eve"], "").points();
-    let gone = paused::call(&calls, "rename", ".gone-ada");
+    let renames = paused::call(&calls, "rename", "agents/eve");
+    let after = calls.iter().skip_while(|call| !std::ptr::eq(*call, renames)).nth(1).unwrap();
     let here = template.copy();
-    strace::harm(&here, &["rename", "ada", "eve"], "", gone, Harm::Kill);
+    strace::harm(&here, &["tick", "bob"], "", delivery, Harm::Kill);
+    strace::harm(&here, &["rename", "ada", "eve"], "", after, Harm::Kill);
+    assert_eq!(agents(&here), ["bob", "eve"]);
     here.cmd(["tick", "bob"]).assert().stderr(contains("not delivered yet"));
     renamed(&here, "ada", "eve");
     here.run(["tick", "bob"]);

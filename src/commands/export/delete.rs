@@ -277,7 +277,7 @@ fn finish(
     if locked.any_state()?.moved.as_ref() != Some(&ready.mark) {
         return Err(came_back(agent.name()));
     }
-    let late = locked.delete(None)?;
+    let late = locked.delete()?;
     drop(locked);
     report(
         session,

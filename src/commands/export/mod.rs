@@ -227,12 +227,12 @@ fn about_to_leave(
     Ok(draft)
 }
 
-/// Removes the `moved` mark from an agent whose rename or deletion has failed, unless the agent has
-/// another mark now, or exists under its new name. The mark of an export stays.
+/// Removes the `moved` mark from an agent whose deletion has failed, unless the agent has another
+/// mark now. The mark of an export stays.
 fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
-    if mark.by == Leave::Move || state.moved.as_ref() != Some(mark) || rename::has_appeared(agent, mark)? {
+    if mark.by == Leave::Move || state.moved.as_ref() != Some(mark) {
         return Ok(());
     }
     locked.local().forget_taken()?;
@@ -332,13 +332,7 @@ fn from(
             next = reader.next()?;
         }
         agent.local().complete()?;
-        check(
-            &agent,
-            former,
-            name,
-            "nothing was imported: mend it where it comes from",
-            " and export again",
-        )?;
+        check(&agent, former, name)?;
         arrive(session, agent.agent())?;
         staged.push(agent);
     }
@@ -359,14 +353,15 @@ fn from(
 }
 
 /// Refuses a staged agent in which the checks of `doctor` find damage. `former`: name of the agent
-/// in `from`; `mend` and `then`: texts around the `doctor` command in the hint.
-fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path, mend: &str, then: &str) -> Result<()> {
+/// in `from`.
+fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path) -> Result<()> {
     let agent = staged.agent();
     let findings = checks::agent(agent).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
     let place = format!("agents/{former}/{}", finding.place_in(agent.local()));
-    Err(Error::damaged(from, format!("{place}: {}: {}", finding.kind, finding.message))
-        .with_hint(format!("{mend} (`dormouse doctor {former} --repair`){then}")))
+    Err(Error::damaged(from, format!("{place}: {}: {}", finding.kind, finding.message)).with_hint(format!(
+        "nothing was imported: mend it where it comes from (`dormouse doctor {former} --repair`) and export again"
+    )))
 }
 
 /// Reason for the end of a run or task that was open when its agent was exported.

@@ -39,9 +39,13 @@ pub fn mark(draft: &mut Draft, by: Leave, to: String) {
 }
 
 /// Removes the `moved` mark from an agent that was imported into this store, or that has its new
-/// name. The event of a rename names `former`.
-pub fn arrive(draft: &mut Draft, former: Option<&AgentName>) {
+/// name, `renamed`: the former and the new name.
+pub fn arrive(draft: &mut Draft, renamed: Option<(&AgentName, &AgentName)>) {
     if let Some(Moved { to, at, by }) = draft.records.state.moved.take() {
+        let former = renamed.map(|(former, name)| {
+            draft.records.state.agent.clone_from(name);
+            former
+        });
         let data = json!({ "to": to, "left_at": at, "by": former.map(|_| by), "from": former });
         draft.event(EventKind::MovedIn, None, without_nulls(data));
     }

@@ -11,7 +11,7 @@ use crate::model::id::AgentName;
 use super::super::backend::AgentRecords;
 use super::layout::AgentDir;
 use super::travel::{self, FileKind};
-use super::{DirAgent, DirStore, DirTxn, alias, layout, lock, moved};
+use super::{DirAgent, DirStore, DirTxn, layout, lock, moved};
 
 impl DirStore {
     /// Replaces an error by "no such agent" if its path is in the directory of an agent that no
@@ -63,19 +63,10 @@ pub fn is_deleted_remnant(dir: &CapPath) -> Result<bool> {
 
 impl DirTxn<'_> {
     /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
-    /// that waits for the lock then finds no agent. `successor`: the agent under its new name,
-    /// which gets the files that an export leaves out. Returns the names of the inbox files that
-    /// came after the export and are deleted with the agent.
-    pub(in crate::store) fn delete(&self, successor: Option<&DirAgent<'_>>) -> Result<Vec<String>> {
-        if let Some(successor) = successor {
-            alias::transfer(self.agent, successor)?;
-            self.agent.store.disk.sync_file_system(successor.dir.cap())?;
-        }
+    /// that waits for the lock then finds no agent. Returns the names of the inbox files that came
+    /// after the export and are deleted with the agent.
+    pub(in crate::store) fn delete(&self) -> Result<Vec<String>> {
         let (gone, _held) = self.move_away()?;
-        if let Some(successor) = successor {
-            // Another program may have added files since the first call, and they must not be lost.
-            alias::transfer(&gone, successor)?;
-        }
         let late = gone.late()?;
         remove(&gone);
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())

@@ -7,23 +7,25 @@ use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
+use serde_json::Value;
 
 use crate::cap_fs::{Access, CapPath};
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
+use crate::model::json;
 use crate::model::time::Time;
 use crate::store::stream::{Meta, StreamReader};
 
 use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place};
-use super::{DirAgent, DirStore, git, lock, moved, rename, stale_files};
+use super::{DirAgent, DirStore, git, lock, moved, stale_files};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
 #[derive(Debug)]
 pub struct DirImport<'s> {
     pub(super) agent: DirAgent<'s>,
-    /// Name that the agent has in the export stream, if it gets another name here.
-    former: Option<AgentName>,
+    /// True if the agent has another name in the export stream.
+    is_renamed: bool,
     /// Lock file held so that no command removes the staged agent as stale.
     pub(super) held: File,
     files: usize,
@@ -68,7 +70,7 @@ impl DirStore {
     ) -> Result<DirImport<'s>> {
         self.sweep_stale();
         let mut staged = self.stage_copy(name)?;
-        staged.former = Some(former).filter(|former| *former != name).cloned();
+        staged.is_renamed = former != name;
         Ok(staged)
     }
 
@@ -77,7 +79,7 @@ impl DirStore {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
         let agent = DirAgent::new(self, name.clone(), dir);
-        Ok(DirImport { agent, former: None, held, files: 0, bytes: 0, is_placed: false })
+        Ok(DirImport { agent, is_renamed: false, held, files: 0, bytes: 0, is_placed: false })
     }
 }
 
@@ -117,23 +119,18 @@ impl<'s> DirImport<'s> {
             length += bytes.len() as u64;
             (&file).write_all(bytes).context("write", &cap)
         };
-        match self.former.as_ref().filter(|_| matches!(found, FileKind::Records { .. })) {
-            None => from.copy(&mut put)?,
-            Some(former) => {
-                let names = rename::Names { former, name: &self.agent.name };
-                if meta.path.extension().is_some_and(|ending| ending == "jsonl") {
-                    let mut lines = rename::Lines::new(names);
-                    from.copy(&mut |bytes| lines.take(bytes, &mut put))?;
-                    lines.end(&mut put)?;
-                } else {
-                    let mut bytes = Vec::new();
-                    from.copy(&mut |some| {
-                        bytes.extend_from_slice(some);
-                        Ok(())
-                    })?;
-                    put(&names.record(bytes))?;
-                }
-            }
+        let is_record = meta.path.extension().is_some_and(|ending| ending == "json")
+            && matches!(found, FileKind::Records { .. });
+        // A message in the outbox names its receiver. A reader of past records sets the name.
+        if self.is_renamed && is_record && !meta.path.starts_with(layout::OUTBOX) {
+            let mut bytes = Vec::new();
+            from.copy(&mut |some| {
+                bytes.extend_from_slice(some);
+                Ok(())
+            })?;
+            put(renamed(&bytes, &self.agent.name).as_deref().map_or(&bytes, str::as_bytes))?;
+        } else {
+            from.copy(&mut put)?;
         }
         finish(&file, &cap, meta)?;
         self.files += 1;
@@ -218,6 +215,21 @@ impl Drop for DirImport<'_> {
             let _ = self.agent.dir.cap().remove_tree();
         }
     }
+}
+
+/// Returns the text of a record with another name of its agent. `None` if it is no record. Without
+/// the former names: the exported agent is found by them.
+fn renamed(bytes: &[u8], name: &AgentName) -> Option<String> {
+    let mut value = json::value(bytes).ok()?;
+    let record = value.as_object_mut()?;
+    let is_identity = record.get("schema")?.as_str()?.starts_with("dormouse/identity/");
+    for field in if is_identity { &["name"][..] } else { &["agent", "target_agent_id"] } {
+        if let Some(owner) = record.get_mut(*field) {
+            *owner = Value::from(name.as_str());
+        }
+    }
+    record.shift_remove("former_names");
+    serde_json::to_string_pretty(&value).ok().map(|text| text + "\n")
 }
 
 /// Gives a file the mode in its stream header, and the time if the header has one.

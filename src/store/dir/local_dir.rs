@@ -1,13 +1,17 @@
 //! Local directories of agents whose records are in a database: runs, tasks, hooks and locks, but
 //! no records. Each is created at first need.
 
+use std::path::Path;
+
+use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::id::AgentName;
 use crate::model::time::Span;
 
 use super::super::backend::LeaseClaimant;
 use super::layout::{self, AgentDir};
-use super::{DirAgent, DirStore, HookFile, alias, owner};
+use super::travel::{FileKind, place, walk};
+use super::{DirAgent, DirStore, HookFile, owner};
 
 /// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];
@@ -88,7 +92,7 @@ impl DirAgent<'_> {
     /// one.
     pub(in crate::store) fn take_over(&self, other: &DirAgent<'_>) -> Result<()> {
         self.make_local_dir()?;
-        alias::transfer_files(other.dir.cap(), self.dir.cap())?;
+        transfer_files(other.dir.cap(), self.dir.cap())?;
         self.store.disk.sync_file_system(self.dir.cap())
     }
 
@@ -97,4 +101,22 @@ impl DirAgent<'_> {
     pub(in crate::store) fn remove_local_dir(&self) {
         let _ = self.dir.cap().remove_tree();
     }
+}
+
+/// Moves files of turns, tasks, hooks and people from one agent's directory to another, unless the
+/// other has a file of that name.
+fn transfer_files(from: &CapPath, to: &CapPath) -> Result<()> {
+    walk(from, Path::new(""), &mut |path, entry| match place(path) {
+        FileKind::Local => Ok(false),
+        FileKind::Records { .. } => Ok(true),
+        FileKind::Evidence if entry.is_dir => Ok(true),
+        FileKind::Evidence | FileKind::Unknown => {
+            let other = to.join(path);
+            if !other.exists()? {
+                other.parent().make_dirs()?;
+                from.join(path).rename_if_free(&other)?;
+            }
+            Ok(false)
+        }
+    })
 }

@@ -2,7 +2,6 @@
 //! business rules are here.
 
 mod agent;
-mod alias;
 pub mod apply_remote;
 pub mod authors;
 mod backlog;
@@ -71,7 +70,6 @@ use crate::model::state::State;
 use crate::model::trigger::Trigger;
 
 pub use agent::DirAgent;
-pub(in crate::store) use alias::agent_exists;
 pub use batch::DirBatch;
 pub use change::DirTxn;
 pub(in crate::store) use doctor::left_behind;
@@ -107,6 +105,12 @@ pub struct NewAgent {
     pub events: Vec<Event>,
     pub trigger: Trigger,
     pub hooks: Vec<HookFile>,
+}
+
+/// Error for a name that another agent has.
+pub(in crate::store) fn agent_exists(name: &AgentName) -> Error {
+    Error::refused("agent_exists", format!("there is an agent `{name}` already"))
+        .with_hint(format!("see it with `dormouse get {name}`, or change it with `dormouse edit {name}`"))
 }
 
 impl DirStore {

@@ -140,13 +140,19 @@ impl DirAgent<'_> {
     /// caller has just put files with these `names` there, without the lock. `here`: number of the
     /// agent's directory before that. A user who can't read `state.json` gets no error.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
-        if self.here()? != here {
-            return self.unless_replaced(names, now);
+        let is_renamed = || self.store.has_dir(here);
+        if self.dir.cap().number()? != Some(here) {
+            // After a rename the files are in the inbox of the renamed agent.
+            return if is_renamed()? { Ok(()) } else { self.unless_replaced(names, now) };
         }
-        match self.peek() {
+        let checked = match self.peek() {
             Ok(state) if state.moved.is_some() => self.unless_moved(names, now),
             Err(error @ Error::NoAgent { .. }) => Err(error),
             Ok(_) | Err(_) => Ok(()),
+        };
+        match checked {
+            Err(Error::NoAgent { .. }) if is_renamed()? => Ok(()),
+            checked => checked,
         }
     }
 

@@ -383,13 +383,15 @@ impl RemoteTxn for MemoryTxn {
         Ok(())
     }
 
-    fn remove(&self, successor: Option<&AgentName>) -> Result<()> {
+    fn remove(&self) -> Result<()> {
         self.0.refuse_fenced()?;
-        if let Some(successor) = successor.and_then(|successor| self.1.borrow().get(successor).cloned()) {
-            let keys = self.0.texts.borrow().trigger_keys.clone();
-            successor.edit(|texts| texts.trigger_keys.extend(keys));
-        }
         self.1.borrow_mut().retain(|_, known| !Rc::ptr_eq(known, &self.0));
+        Ok(())
+    }
+
+    fn rename(&self, name: &AgentName) -> Result<()> {
+        self.remove()?;
+        self.1.borrow_mut().insert(name.clone(), Rc::clone(&self.0));
         Ok(())
     }
 }

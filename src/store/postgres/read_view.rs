@@ -88,7 +88,8 @@ impl PgReadView {
         };
         let mut is_there = false;
         for row in rows {
-            is_there |= row.get(0) == Some("state");
+            // A renamed agent is no longer the agent of this name.
+            is_there |= row.get(0) == Some("agent") && row.get(3) == Some(one.name.as_str());
             seen.take(row).ok_or_else(|| one.shared.pool.unexpected("records"))?;
         }
         seen.messages.sort_unstable();

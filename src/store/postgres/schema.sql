@@ -247,7 +247,7 @@ LANGUAGE plpgsql STABLE ROWS 8 SET plan_cache_mode = force_generic_plan AS $load
 BEGIN
   RETURN QUERY
     SELECT 'state', s.revision::text, s.fence::text, s.body::text, NULL FROM @.state s WHERE s.agent_id = $1
-    UNION ALL SELECT 'agent', n.policy, n.identity::text, NULL, NULL FROM @.agent n WHERE n.id = $1
+    UNION ALL SELECT 'agent', n.policy, n.identity::text, n.name, NULL FROM @.agent n WHERE n.id = $1
     UNION ALL SELECT 'open', r.kind, r.id, r.body::text, NULL FROM @.record r WHERE r.agent_id = $1
     UNION ALL (SELECT 'message', i.prio::text, i.id::text,
         CASE WHEN row_number() OVER (ORDER BY i.prio, i.id) <= 2 THEN i.body::text END, i.by::text
@@ -351,10 +351,10 @@ BEGIN
         UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
       END IF;
       UPDATE @.agent n SET is_shut = op[2]::boolean WHERE n.id = agent;
-    WHEN 'removed' THEN               -- name of the agent with copies of the triggers, which gets their keys, or NULL
+    WHEN 'name' THEN                  -- name
+      UPDATE @.agent n SET name = op[2] WHERE n.id = agent;
+    WHEN 'removed' THEN
       UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
-      INSERT INTO @.trigger_key (agent_id, trigger_id, sha, key) SELECT h.id, k.trigger_id, k.sha, k.key
-        FROM @.trigger_key k, @.agent h WHERE k.agent_id = agent AND h.name = op[2] ON CONFLICT DO NOTHING;
       DELETE FROM @.agent n WHERE n.id = agent;
     WHEN 'emptied' THEN               -- array of tables whose rows of the agent are deleted
       FOREACH relation IN ARRAY op[2]::text[] LOOP

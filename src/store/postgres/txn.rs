@@ -360,10 +360,13 @@ impl RemoteTxn for PgTxn {
         state.change(0, rows, |seen| state.check_base(base, seen))
     }
 
-    fn remove(&self, successor: Option<&AgentName>) -> Result<()> {
+    fn remove(&self) -> Result<()> {
         self.state.granted.borrow_mut().clear();
-        let removed = row("removed", [successor.and_then(some)]);
-        self.state.change_any(&[removed, statements::emptied(|rows| rows != Rows::Store)])
+        self.state.change_any(&[row("removed", []), statements::emptied(|rows| rows != Rows::Store)])
+    }
+
+    fn rename(&self, name: &AgentName) -> Result<()> {
+        self.state.change_any(&[row("name", [some(name)])])
     }
 }
 

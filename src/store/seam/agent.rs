@@ -308,6 +308,18 @@ impl<'s> Agent<'s> {
         }
     }
 
+    /// Moves the files of this machine from the local directory under the agent's former name, if
+    /// the records are in a database. Must be called after the rename; can be repeated.
+    pub fn take_local_dir_of(&self, former: &AgentName) -> Result<()> {
+        let other = self.store.local.local_agent(former);
+        let is_free = self.remote().is_some() && !self.store.backend().is_taken(former)?;
+        if is_free && other.dir.cap().exists()? {
+            self.ready_local()?.take_over(&other)?;
+            other.remove_local_dir();
+        }
+        Ok(())
+    }
+
     /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
         if let Some(remote) = self.remote() {

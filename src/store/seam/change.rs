@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest::sha256;
-use crate::model::id::TriggerId;
+use crate::model::id::{AgentName, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::retention::Retention;
 use crate::model::state::State;
@@ -294,17 +294,21 @@ impl<'a> AgentTxn<'a> {
         self.remote.as_ref().map_or(Ok(()), |lock| lock.replace(base, ops))
     }
 
-    /// Deletes an agent that is marked as moved, with its local directory. `successor`: the agent
-    /// under its new name, which gets the files that an export does not have. Returns the names of
+    /// Deletes an agent that is marked as moved, with its local directory. Returns the names of
     /// inbox files that no export has; none in a database, which refuses arrivals after a move.
-    pub fn delete(&self, successor: Option<&Agent<'_>>) -> Result<Vec<String>> {
-        let Some(lock) = &self.remote else { return self.dir.delete(successor.map(Agent::local)) };
-        if let Some(successor) = successor {
-            successor.local().take_over(self.agent.local())?;
-        }
-        lock.remove(successor.map(Agent::name))?;
+    pub fn delete(&self) -> Result<Vec<String>> {
+        let Some(lock) = &self.remote else { return self.dir.delete() };
+        lock.remove()?;
         self.agent.local().remove_local_dir();
         Ok(Vec::new())
+    }
+
+    /// Renames an agent that is marked for the name. Its records still contain the former name.
+    pub fn rename(&self, name: &AgentName) -> Result<()> {
+        match &self.remote {
+            None => self.dir.rename(name),
+            Some(lock) => lock.rename(name),
+        }
     }
 
     /// Moves a malformed file from the inbox to `rejected/`. In a database a malformed entry stays,

@@ -54,14 +54,6 @@ impl<'s> AgentImport<'s> {
         &self.agent
     }
 
-    /// Makes the agent appear. Returns `false` if its name is taken.
-    pub fn place_if_free(mut self, now: Time) -> Result<bool> {
-        if self.store.remote.is_none() {
-            return self.dir.place_if_free();
-        }
-        Ok(self.create(now)?.is_none())
-    }
-
     /// Makes the agent appear, replacing an agent of this name that was moved away.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         if self.store.remote.is_none() {

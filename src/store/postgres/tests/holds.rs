@@ -228,7 +228,7 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
         (again.policy().unwrap(), again.identity().unwrap()),
         ("x = 'ä'\n".into(), "{\"name\":\"c\"}\n".into())
     );
-    mine.remove(None).unwrap();
+    mine.remove().unwrap();
     drop(mine);
     assert!(store.agent(&name("a")).unwrap().is_none());
     for table in ["agent", "state", "event"] {

@@ -172,7 +172,7 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
         locked(|hold| hold.commit(2, &[state(3)])),
         locked(|hold| hold.replace_policy(&Settings::of("x".to_owned()))),
         locked(|hold| hold.replace_identity("{}")),
-        locked(|hold| hold.remove(None)),
+        locked(|hold| hold.remove()),
         mine.arrive(&[message(2)]).map(drop),
     ];
     for error in refused.map(Result::unwrap_err) {
@@ -246,7 +246,7 @@ fn an_agent_that_replaces_another_continues_its_fences() {
     create(&store, "b");
     assert_eq!([lease("b"), lease("b")], [4, 5]);
     // Another agent is created with the name of a removed one.
-    hold(&agent_of(&store, "b")).remove(None).unwrap();
+    hold(&agent_of(&store, "b")).remove().unwrap();
     create(&store, "b");
     assert_eq!(lease("b"), 6);
     create(&store, "c");

@@ -49,21 +49,26 @@ fn a_trigger_key_is_written_and_deleted_with_its_trigger() {
     mine.replace(5, &each_of(&[state(6), open()])).unwrap();
     assert_eq!(fresh.count("trigger_key"), 0);
     mine.commit(6, &[state(7), open(), kept("fourth")]).unwrap();
-    mine.remove(None).unwrap();
+    mine.remove().unwrap();
     assert_eq!(fresh.count("trigger_key"), 0);
 }
 
 #[test]
-fn trigger_keys_move_to_the_agent_that_replaces_a_removed_agent() {
+fn a_renamed_agent_keeps_its_keys_and_its_former_name_is_unknown() {
     needs!("postgresql");
     let fresh = Fresh::made();
     let store = fresh.open();
-    let (former, successor) = (create(&store, "a"), create(&store, "b"));
+    let (former, other) = (create(&store, "a"), create(&store, "b"));
     let mine = hold(&former);
     mine.commit(1, &[state(2), open(), kept("first")]).unwrap();
-    assert!(!has(&successor, "first"));
-    mine.remove(Some(&name("b"))).unwrap();
-    assert!(has(&successor, "first"));
+    mine.rename(&name("b")).unwrap_err();
+    mine.rename(&name("c")).unwrap();
+    drop(mine);
+    assert!(has(&agent_of(&store, "c"), "first") && !has(&other, "first"));
+    // A process that has found the agent by its former name can neither read nor change it.
+    assert!(former.read_view().unwrap_err().has_left());
+    assert!(former.remote().unwrap().lock(PATIENCE).unwrap_err().has_left());
+    assert!(store.agent(&name("a")).unwrap().is_none());
     assert_eq!(fresh.count("trigger_key"), 1);
 }
 
@@ -120,7 +125,7 @@ fn uses_are_counted_for_a_minute_over_all_machines() {
     mine.commit(3, &[state(4), Op::InboxClosed(true)]).unwrap();
     assert!(is_used(&agent, 1) && is_used(&agent, 1));
     assert_eq!(fresh.count("trigger_use"), 0);
-    mine.remove(None).unwrap();
+    mine.remove().unwrap();
     assert!(theirs.use_trigger(TRIGGER, most(1), at(0)).unwrap_err().has_left());
 }
 

@@ -106,7 +106,7 @@ fn every_kind_of_change_is_notified_and_arrivals_are_not() {
         &|hold| hold.replace_policy(&Settings::of("x".to_owned())),
         &|hold| hold.replace_identity("{}"),
         &|hold| hold.replace(2, &each_of(&replaced)),
-        &|hold| hold.remove(None),
+        &|hold| hold.remove(),
     ];
     for (at, change) in changes.into_iter().enumerate() {
         change(&*hold(&a)).unwrap();
