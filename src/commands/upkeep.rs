@@ -157,7 +157,7 @@ fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut C
     let records = if agent.store().is_remote() { None } else { load::load_unlocked(agent, now).ok() };
     totals.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
     // The checks read files, so the records of an agent in a database are copied to files.
-    let files = agent.as_files(locked.as_ref(), session.clock.now())?;
+    let files = agent.as_files()?;
     let mut found = checks::agent(files.as_ref().map_or(agent, AsFiles::agent));
     if let (Some(locked), None) = (&locked, &files) {
         found.stale_files(locked.local());

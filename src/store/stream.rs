@@ -339,7 +339,7 @@ fn order(one: &Meta, other: &Meta) -> Ordering {
 
 /// Calls `take` with the next `length` bytes of an input, part by part, or with fewer if the input
 /// ends. Returns the number of bytes read. `name`: name of the input in errors.
-pub(super) fn parts(
+fn parts(
     input: impl Read,
     length: u64,
     name: &Path,

@@ -2,7 +2,6 @@
 //! written out without the lock.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -11,10 +10,9 @@ use std::path::{Path, PathBuf};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::id::AgentName;
-use crate::store::stream::{MAX_FILE, Meta, StreamWriter, parts};
+use crate::store::stream::{MAX_FILE, Meta, StreamWriter};
 
 use super::change::DirTxn;
-use super::import::{DirImport, FileSource};
 use super::layout;
 use super::moved::TakenInbox;
 use super::travel::{FileKind, keeps_time, place, walk};
@@ -82,7 +80,7 @@ impl DirTxn<'_> {
     }
 
     /// Returns an export without files.
-    pub(in crate::store) fn empty_export(&self) -> Result<DirExport> {
+    fn empty_export(&self) -> Result<DirExport> {
         let agent = self.agent;
         let cap = agent.tmp().join(format!("export-{}", std::process::id()));
         let copies = agent.store.disk.stage_unsynced(&cap, b"")?;
@@ -221,17 +219,6 @@ impl DirExport {
         Ok(())
     }
 
-    /// Copies all files to an agent that is being imported into this store.
-    pub fn copy_to(&self, arriving: &mut DirImport<'_>, mut written: impl FnMut(u64)) -> Result<()> {
-        for file in &self.files {
-            let (meta, content) = self.file(file);
-            let (length, cap) = (file.length, self.dir.join(&file.path));
-            arriving.add(&meta, &mut Copied { content, length, cap })?;
-            written(length);
-        }
-        Ok(())
-    }
-
     fn file<'f>(&'f self, file: &'f Taking) -> (Meta, FilePart<'f>) {
         let Taking { path, length, is_executable, written_at, content } = file;
         let meta = Meta {
@@ -270,25 +257,5 @@ impl Read for FilePart<'_> {
         self.at += count as u64;
         self.left -= count as u64;
         Ok(count)
-    }
-}
-
-/// Content of a file at the time when it was collected: lines may have been added since.
-struct Copied<'f> {
-    content: FilePart<'f>,
-    length: u64,
-    cap: CapPath,
-}
-
-impl FileSource for Copied<'_> {
-    fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        if parts(&mut self.content, self.length, &self.cap, take)? < self.length {
-            return Err(self.damaged(&"it became shorter while it was read"));
-        }
-        Ok(())
-    }
-
-    fn damaged(&self, what: &dyn Display) -> Error {
-        Error::damaged(self.cap.path(), what.to_string())
     }
 }

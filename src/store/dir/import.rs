@@ -1,9 +1,9 @@
 //! Import of agents from a stream: each is staged under a hidden name, and appears by one rename.
 
-use std::fmt::Display;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, SystemTime};
 
 use rustix::io::Errno;
@@ -32,25 +32,6 @@ pub struct DirImport<'s> {
     bytes: u64,
     /// True if the agent is in place and is kept when this is dropped.
     pub(super) is_placed: bool,
-}
-
-/// Source of the content of an agent's next file.
-pub trait FileSource {
-    /// Calls `take` with the content, part by part.
-    fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
-
-    /// Error for invalid content, which names the stream or file that the content comes from.
-    fn damaged(&self, what: &dyn Display) -> Error;
-}
-
-impl<R: Read> FileSource for StreamReader<R> {
-    fn copy(&mut self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        StreamReader::copy(self, take)
-    }
-
-    fn damaged(&self, what: &dyn Display) -> Error {
-        StreamReader::damaged(self, what)
-    }
 }
 
 /// Outcome of an import.
@@ -96,16 +77,16 @@ impl<'s> DirImport<'s> {
 
     /// Adds the next file of a stream. Refuses a path that no agent has, and a file larger than the
     /// maximum of its kind.
-    pub fn add(&mut self, meta: &Meta, from: &mut impl FileSource) -> Result<()> {
+    pub fn add(&mut self, meta: &Meta, from: &mut StreamReader<impl Read>) -> Result<()> {
         let found = place(&meta.path);
         let Some(most) = found.most() else {
             return Err(
-                from.damaged(&format_args!("{}: no file of an agent that travels", meta.path.display()))
+                from.damaged(format_args!("{}: no file of an agent that travels", meta.path.display()))
             );
         };
         if meta.length > most {
             let message = format!("{}: {} bytes, of at most {most}", meta.path.display(), meta.length);
-            return Err(from.damaged(&message));
+            return Err(from.damaged(message));
         }
         let cap = self.agent.dir.join(&meta.path);
         cap.parent().make_dirs()?;
@@ -124,18 +105,26 @@ impl<'s> DirImport<'s> {
         // A message in the outbox names its receiver. A reader of past records sets the name.
         if self.is_renamed && is_record && !meta.path.starts_with(layout::OUTBOX) {
             let mut bytes = Vec::new();
-            from.copy(&mut |some| {
+            from.copy(|some| {
                 bytes.extend_from_slice(some);
                 Ok(())
             })?;
             put(renamed(&bytes, &self.agent.name).as_deref().map_or(&bytes, str::as_bytes))?;
         } else {
-            from.copy(&mut put)?;
+            from.copy(put)?;
         }
         finish(&file, &cap, meta)?;
         self.files += 1;
         self.bytes += length;
         Ok(())
+    }
+
+    /// Adds bytes at the end of a file, which may not exist yet.
+    pub(in crate::store) fn append(&self, path: &str, bytes: &[u8]) -> Result<()> {
+        let cap = self.agent.dir.join(path);
+        cap.parent().make_dirs()?;
+        let (file, length) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        file.write_all_at(bytes, length).context("write", &cap)
     }
 
     /// Adds the directories and files that every agent has and that no export contains.
