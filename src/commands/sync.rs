@@ -17,7 +17,6 @@ use super::args::answer;
 
 pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
     let store = session.store()?;
-    store.local().files_only("`dormouse sync`")?;
     authority::outside(session, &store, "sync")?;
     let exchange = RemoteSync::open(&store, args.remote.as_deref())?;
     let terms = SyncOptions { message: ("dormouse sync", ""), begins: true, takes: None };

@@ -13,10 +13,10 @@ use crate::engine::effects::Effect;
 use crate::engine::environment::{claimant, environment};
 use crate::engine::follow::ProcessOutput;
 use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, of_task};
-use crate::engine::owner::away_task;
+use crate::engine::owner::{away_task, out_of_reach};
 use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
-use crate::engine::tasks::{self, TaskAction, finish, is_ours};
+use crate::engine::tasks::{self, TaskAction, finish};
 use crate::error::{Error, Result, Status};
 use crate::model::action::TaskRequest;
 use crate::model::bound::Bound;
@@ -190,9 +190,7 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force
         task = read_record(agent, id)?;
     }
     if !task.status.is_terminal() {
-        if !is_ours(agent, &task, session.clock.now())? {
-            refuse_elsewhere(session, agent, &task)?;
-        }
+        refuse_elsewhere(&task, out_of_reach(agent, &task, session.clock.now())?)?;
         if std::env::var(TASK).is_ok_and(|own| own.parse() == Ok(id)) {
             return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
                 .with_hint("end the command; that ends the task"));
@@ -204,8 +202,8 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force
     Ok(Status::Done)
 }
 
-fn refuse_elsewhere(session: &Session, agent: &Agent<'_>, task: &Task) -> Result<()> {
-    let Some(away) = away_task(agent, task, session.clock.now())? else { return Ok(()) };
+fn refuse_elsewhere(task: &Task, away: Option<Away>) -> Result<()> {
+    let Some(away) = away else { return Ok(()) };
     let (kind, hint) = match away {
         Away::Machine { .. } => (
             "task_on_another_host",
@@ -232,7 +230,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
     if !task.interactive {
         return refused("not_interactive", format!("{id} takes no input"), "start it with --interactive");
     }
-    refuse_elsewhere(session, agent, &task)?;
+    refuse_elsewhere(&task, away_task(agent, &task, session.clock.now())?)?;
     let mut text = text("TEXT", word, &Bound::message("the input", agent.policy()?.limits.max_message))?;
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
         text.push('\n');
@@ -277,7 +275,7 @@ fn run_supervised(
         Some(task) => {
             let run = prepare(store, &agent, &task, held.fence()).and_then(|(spec, input)| {
                 start.begun();
-                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id), input)))
+                run(&spec, &mut (LeaseKeeper(Some(&held)), (of_task(context, id, held.fence()), input)))
             });
             task_end(session, run)
         }

@@ -240,12 +240,8 @@ fn show(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Sta
         text
     });
     if lacks_key {
-        let place = match store.is_remote() {
-            true => "is not in this store",
-            false => "is not in this clone of the state directory",
-        };
         session.out.note(&format!(
-            "the key of {id} {place}: it takes no signed delivery here before `dormouse trigger rotate`"
+            "the key of {id} is not in this store or clone: it takes no signed delivery here before `dormouse trigger rotate`"
         ));
     }
     Ok(Status::Done)

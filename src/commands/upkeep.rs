@@ -62,8 +62,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         check(session, &agent, args.repair, &mut totals)?;
         Ok(Status::Done)
     });
-    // For a database, other checks of `doctor` report overdue agents.
-    if let Some(late) = Overdue::of_all(totals.late.iter()).filter(|_| !store.is_remote()) {
+    if let Some(late) = Overdue::of_all(totals.late.iter()) {
         let agents = count(totals.late.len() as u64, "agent", "agents");
         let message = format!("{agents}: {}; {TICK}", late.describe(session.clock.now()));
         totals.report(session, &store.local().concern("nobody_ticks", message), Ok(false));
@@ -154,7 +153,8 @@ fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut C
     totals.idle_hooks.extend(hooks::no_programs(agent));
     let now = session.clock.now();
     // If the agent can't be read, `checks::agent` reports that.
-    let records = if agent.store().is_remote() { None } else { load::load_unlocked(agent, now).ok() };
+    let load = || load::load_unlocked(agent, now).ok();
+    let records = if agent.store().properties().is_shared { None } else { load() };
     totals.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
     // The checks read files, so the records of an agent in a database are copied to files.
     let files = agent.as_files()?;
@@ -219,10 +219,6 @@ fn print_finding(session: &mut Session, finding: &Finding, repaired: bool) {
 fn repair(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
-    }
-    if agent.store().is_remote() {
-        // All other remedies change files, so they do not apply to a database.
-        return Ok(false);
     }
     let is_mended = locked.local().mend(finding)?;
     if finding.remedy == Remedy::Sweep {

@@ -22,13 +22,10 @@ use crate::store::{Agent, Checkup, Finding, FindingSubject, ReadableRecords, Rem
 
 /// Checks settings, policies, states and journals, without a lock.
 ///
-/// For a store in a database only the checks of the whole store are made.
+/// Agents whose records are no files of this machine are not checked, only their store.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     let mut findings = store.findings(now, true)?;
-    if store.is_remote() {
-        return Ok(findings);
-    }
-    for name in store.agents()? {
+    for name in store.agents_in_files()? {
         let agent = store.agent(&name)?;
         let mut checkup = agent.local().checkup();
         essentials(&mut checkup);

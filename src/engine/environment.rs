@@ -54,15 +54,12 @@ pub fn environment(
     env
 }
 
-/// Variable with the password of a store in a database. A tick inherits it, but does not pass it to
-/// its commands (contract, fleet §4).
-const PASSWORD: &str = "PGPASSWORD";
-
 /// Returns the inherited variables and those of the policy, which take precedence. Inherited
 /// variables of dormouse are removed, and so are those by which a git hook names its repository,
-/// unless the policy inherits or sets them.
+/// unless the policy inherits or sets them. A tick does not pass on the password of its store
+/// (contract, fleet §4).
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
-    let is_secret = |name: &OsString| store.is_remote() && name == PASSWORD;
+    let is_secret = |name: &OsString| store.properties().secret_variables.iter().any(|secret| name == secret);
     let inherited = |name: &OsString| match &policy.turn.inherit_env {
         Some(names) => names.iter().any(|allowed| name == allowed.as_str()),
         None => !is_caller_var(name),

@@ -90,7 +90,7 @@ impl ProcessOutput<'_> {
         object: impl Fn(&str) -> Value,
         has_ended: impl Fn() -> Result<bool>,
     ) -> Result<()> {
-        if self.agent.store().is_remote() && !self.dir.exists() {
+        if self.agent.store().properties().is_shared && !self.dir.exists() {
             session.out.note(
                 "this machine has no output of it: there is none, or it is on the machine on which it ran",
             );

@@ -28,7 +28,7 @@ pub const KILL_GRACE: Duration = Duration::from_secs(5);
 /// every step slower, because removing a watch is slow.
 const READ_PAUSE: Duration = Duration::from_millis(200);
 
-/// Pause between two reads of the agent's state if each is a query to a database.
+/// Pause between two reads of the agent's state if each is a query over a connection.
 const QUERY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Pause between two checks whether a lease is due for renewal.
@@ -99,7 +99,7 @@ impl<'a, L: FnMut() -> Result<bool>> RecordMonitor<'a, L> {
 
 impl<L: FnMut() -> Result<bool>> Monitor for RecordMonitor<'_, L> {
     fn pause(&self) -> Option<Duration> {
-        Some(if self.context.store().is_remote() { QUERY_PAUSE } else { READ_PAUSE })
+        Some(if self.context.store().properties().has_connection { QUERY_PAUSE } else { READ_PAUSE })
     }
 
     fn ask(&mut self) -> bool {
@@ -121,14 +121,14 @@ pub fn of_state<'a>(context: Context<'a>, mut look: impl FnMut(&State) -> bool +
 }
 
 /// Ends the command of a task that is being cancelled or has ended on another machine, which can't
-/// signal its processes. `None` if the records are files, because the task can then be cancelled on
-/// this machine only.
-pub fn of_task<'a>(context: Context<'a>, id: TaskId) -> Option<impl Monitor + 'a> {
+/// signal its processes. `fence`: token of the task's lease; without one no other machine has the
+/// records, and there is no monitor.
+pub fn of_task<'a>(context: Context<'a>, id: TaskId, fence: Option<u64>) -> Option<impl Monitor + 'a> {
     let look = move || {
         let task = context.agent.read(|seen, _| seen.open_one::<Task>(id))?;
         Ok(task.is_none_or(|task| task.status == TaskStatus::Cancelling))
     };
-    context.store().is_remote().then(|| RecordMonitor::new(context, look))
+    fence.map(|_| RecordMonitor::new(context, look))
 }
 
 /// Ends a run that is settled, that `fail` has marked (`condemned`), that should have yielded

@@ -17,11 +17,10 @@ pub const TICK_GONE: &str = "its tick is gone";
 /// Returns the place of a current run; `None` if the run is in this directory on this machine, or
 /// its lease has ended. The lock shows if a run of this directory is live.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
-    if agent.store().is_remote() {
-        // The database decides if a lease of another machine is still valid, so no clocks are
+    if let Some(is_leased) = agent.is_leased_elsewhere(Subject::Run)? {
+        // The store decides if a lease of another machine is still valid, so no clocks are
         // compared. Two containers of one machine count as two machines.
-        let machine = || Away::Machine { host: run.host.clone() };
-        return Ok(agent.is_leased_elsewhere(Subject::Run)?.then(machine));
+        return Ok(is_leased.then(|| Away::Machine { host: run.host.clone() }));
     }
     if now > run.lease_expires_at {
         return Ok(None);
@@ -46,6 +45,13 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
         Away::Machine { .. } => true,
         Away::Directory { .. } => now <= task_lease_ends(task),
     }))
+}
+
+/// Returns the place of a task that this machine can't settle. In a shared store there is none: the
+/// lease shows if the supervisor lives, and a supervisor elsewhere reads in the records that its
+/// task is to end.
+pub fn out_of_reach(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Away>> {
+    if agent.store().properties().is_shared { Ok(None) } else { away_task(agent, task, now) }
 }
 
 fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace>) -> Result<Option<Away>> {

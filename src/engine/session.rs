@@ -124,9 +124,10 @@ impl Session {
         let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
             return error;
         };
-        let error = match about {
-            Some(name) if is_of_file => store.local().unless_removed(name, error),
-            Some(_) | None => error,
+        let is_gone = |name| matches!(store.agent(name), Err(Error::NoAgent { .. }));
+        let error = match about.filter(|name| store.local().is_in_agent(name, &error) && is_gone(name)) {
+            Some(name) => Error::NoAgent { agent: name.to_string(), known: None, renamed: None },
+            None => error,
         };
         let Error::NoAgent { agent, known, renamed: None } = error else { return error };
         // A directory reads every agent's identity. A database returns at most this many names.

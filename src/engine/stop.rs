@@ -11,7 +11,7 @@ use super::context::Context;
 use super::delegate;
 use super::gate::{Stop, Stopped, stop_run};
 use super::monitor::KILL_GRACE;
-use super::owner::away_task;
+use super::owner::out_of_reach;
 use super::{resources, tasks};
 
 /// Maximum number of generations that one command stops, which bounds the use of the stack. The
@@ -59,10 +59,9 @@ fn stop(context: Context<'_>, how: &Stop, depth: usize) -> Result<Stopped> {
 /// Returns every open task of the agent that this machine may end.
 fn open_tasks(context: Context<'_>) -> Result<Vec<Task>> {
     let Context { session, agent } = context;
-    let is_shared = agent.store().is_remote();
     let mut ours = Vec::new();
     for task in agent.read(|seen, _| seen.open::<Task>())? {
-        match away_task(agent, &task, session.clock.now())?.filter(|_| !is_shared) {
+        match out_of_reach(agent, &task, session.clock.now())? {
             None => ours.push(task),
             Some(away) => {
                 session.out.note(&format!("{}: {} continues: it runs {away}", agent.name(), task.id));

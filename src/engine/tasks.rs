@@ -26,7 +26,7 @@ use super::load;
 use super::lookup::{existing, settled};
 use super::monitor::KILL_GRACE;
 use super::new_agent::SETTINGS;
-use super::owner::away_task;
+use super::owner::{away_task, out_of_reach};
 
 /// Time that a supervisor gets to start its task, in addition to the timeout of the agent's lock.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
@@ -181,19 +181,13 @@ pub fn due(agent: &Agent<'_>, tasks: Vec<Task>, state: &State, now: Time) -> Res
 }
 
 fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) -> Result<Option<TaskAction>> {
-    if task.status.is_terminal() || !is_ours(agent, task, now)? || agent.is_leased(Subject::Task(task.id))? {
+    let is_over = task.status.is_terminal() || out_of_reach(agent, task, now)?.is_some();
+    if is_over || agent.is_leased(Subject::Task(task.id))? {
         return Ok(None);
     }
     // A stopped agent starts no task, because `stop` is about to end its tasks.
     let begins = task.status == TaskStatus::Queued && state.status != Status::Stopped;
     Ok(Some(if begins { TaskAction::Begin } else { TaskAction::Settle }))
-}
-
-/// True if this machine may settle the task. In a database the lease shows if the supervisor lives,
-/// and a supervisor elsewhere reads in the records that its task is to end. With files, the
-/// supervisor must be of this directory and machine, or its lease must be over.
-pub fn is_ours(agent: &Agent<'_>, task: &Task, now: Time) -> Result<bool> {
-    Ok(agent.store().is_remote() || away_task(agent, task, now)?.is_none())
 }
 
 /// Error when `parent` can't delegate to `child`: not its child, not startable, or a bad policy.

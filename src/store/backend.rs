@@ -58,10 +58,29 @@ pub struct StoreFault {
     pub is_warning: bool,
 }
 
+/// Properties of a store that its users have to know.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct StoreProperties {
+    /// True if several machines step the agents of the store. Its leases then decide which machine
+    /// has a run or a task, and it reports agents that no machine ticks.
+    pub is_shared: bool,
+    /// True if each read is a query over a connection, which steps in one process can share.
+    pub has_connection: bool,
+    /// Environment variables with secrets of the store, which no command of an agent inherits.
+    pub secret_variables: &'static [&'static str],
+}
+
 /// Store that has the records of all agents.
 pub trait Backend: Debug {
+    fn properties(&self) -> StoreProperties;
+
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
+
+    /// Returns the agents whose records are files of this machine, sorted by name.
+    fn agents_in_files(&self) -> Result<Vec<AgentName>> {
+        Ok(Vec::new())
+    }
 
     /// Returns agents to suggest for an unknown name: all, or of very many those around the name.
     fn agents_around(&self, _name: &AgentName) -> Result<Vec<AgentName>> {
@@ -259,9 +278,10 @@ pub trait AgentRecords: Debug {
     }
 
     /// True if a process with another state directory than that of `who` keeps the lease alive. For
-    /// processes with this state directory the local lock is enough, and faster.
-    fn is_leased(&self, _subject: Subject, _who: AskClaimant<'_>) -> Result<bool> {
-        Ok(false)
+    /// processes with this state directory the local lock is enough, and faster. `None` if the
+    /// store keeps no leases.
+    fn is_leased(&self, _subject: Subject, _who: AskClaimant<'_>) -> Result<Option<bool>> {
+        Ok(None)
     }
 
     /// True if this process acts under a lease of this agent that another process has taken over.

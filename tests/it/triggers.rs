@@ -459,7 +459,7 @@ fn the_signature_key_is_private_and_never_in_git() {
     assert_ne!(key(&keys), first);
     assert_eq!(names(&keys).iter().filter(|name| name.starts_with(&id)).count(), 1);
     fs::remove_file(keys.join(key(&keys))).unwrap();
-    sandbox.cmd(["trigger", "show", &id]).assert().stderr(contains("is not in this clone"));
+    sandbox.cmd(["trigger", "show", &id]).assert().stderr(contains("is not in this store or clone"));
     sandbox.run(["trigger", "rotate", &id]);
     sandbox.run(["trigger", "revoke", &id]);
     assert!(!names(&keys).iter().any(|name| name.starts_with("trig_")));

@@ -80,7 +80,7 @@ impl PendingAnswer<'_> {
     /// True if this machine has the output of the live turn, so that polling is worth a query.
     fn can_read_output(&self) -> bool {
         let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
-        !self.agent.store().is_remote() || self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
+        self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
     /// Prints new output of the message's turn that another tick runs.

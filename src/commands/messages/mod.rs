@@ -297,7 +297,7 @@ fn enqueue_unseen(
     store: &Store,
     args: &cli::EnqueueArgs,
 ) -> Result<Option<(Message, Option<AgentStatus>)>> {
-    if !store.is_remote() || needs_a_look(args) || session.called_in(store)?.is_some() {
+    if needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
     // The usual admission reports the error after checking that the agent exists.

@@ -59,7 +59,7 @@ pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Resu
     }
     let mut follower = TickFollower {
         args,
-        news: News::of(store.local()),
+        news: store.news(),
         anchor: store.anchor().clone(),
         store,
         followed: BTreeMap::new(),
@@ -198,11 +198,12 @@ impl TickFollower<'_> {
         }
         if list && let Err(error) = self.list(session) {
             session.out.detail(&error.to_string());
-            if self.store.is_remote() {
-                // The state directory exists, so the database failed; the query is repeated.
-                self.list_at = Some(session.clock.now().after(QUERY_INTERVAL));
-            } else {
+            if error.path().is_some() {
                 self.mark_missing(session);
+            } else {
+                // No file of the state directory caused the error, so the database failed; the
+                // query is repeated.
+                self.list_at = Some(session.clock.now().after(QUERY_INTERVAL));
             }
         }
         Ok(())
@@ -218,7 +219,7 @@ impl TickFollower<'_> {
     fn reopen(&mut self, session: &Session) -> Result<()> {
         self.store = session.store_at(self.anchor.clone())?;
         self.jobs.renew();
-        self.news = News::of(self.store.local());
+        self.news = self.store.news();
         self.is_gone = false;
         self.followed.values_mut().for_each(|agent| (agent.pause, agent.until) = (Span::ZERO, None));
         self.check_all();
@@ -323,8 +324,7 @@ impl TickFollower<'_> {
         }
         let unwatched = self.followed.values().filter(|agent| agent.is_unwatched).count();
         let are_new = std::mem::replace(&mut self.unwatched, unwatched) == 0 && unwatched > 0;
-        // In a database no agent can be watched, so a note about unwatched agents would not help.
-        if are_new && !self.store.is_remote() {
+        if are_new && self.news.is_possible {
             session.out.note(&cannot_watch());
         }
     }

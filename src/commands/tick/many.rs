@@ -43,9 +43,9 @@ pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd)
     reached
 }
 
-/// Work item that ticks one agent: a new process, or for a database a job for a worker.
+/// Work item that ticks one agent: a new process, or a job for a worker that keeps its connection.
 pub fn own_tick(session: &Session, store: &Store, name: &AgentName, args: &cli::TickArgs) -> Work {
-    if store.is_remote() {
+    if store.properties().has_connection {
         let worker = command(session, store, "--by-line", args);
         return Work::Line { worker, line: name.to_string() };
     }

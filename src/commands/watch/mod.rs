@@ -67,7 +67,7 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     let mut dashboard = Dashboard {
         named: args.agents.agents,
         anchor: store.anchor().clone(),
-        news: News::of(store.local()),
+        news: store.news(),
         store,
         fleet: Fleet::default(),
         to_read: BTreeSet::new(),
@@ -249,7 +249,7 @@ impl Dashboard {
     /// Opens the state directory again, and schedules a read of every agent.
     fn reopen(&mut self, session: &Session) {
         let opened = session.store_at(self.anchor.clone()).and_then(|store| {
-            self.news = News::of(store.local());
+            self.news = store.news();
             self.store = store;
             self.list(session)
         });
@@ -312,8 +312,7 @@ impl Dashboard {
             self.unwatched.remove(name);
             return;
         }
-        // In a database no agent can be watched, so a note about unwatched agents would not help.
-        if self.unwatched.is_empty() && !self.store.is_remote() {
+        if self.unwatched.is_empty() && self.news.is_possible {
             self.footer = FooterState::Message(cannot_watch());
         }
         self.unwatched.insert(name.clone());
@@ -330,7 +329,7 @@ impl Dashboard {
             |detail_view| (detail_view.said, detail_view.heard, detail_view.from),
         );
         let seen = self.store.agent(&name).and_then(|agent| {
-            if self.store.is_remote() {
+            if self.unwatched.contains(&name) {
                 heard.follow_records(&agent);
             }
             detail(&agent, session.clock.now())

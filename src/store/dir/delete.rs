@@ -6,25 +6,11 @@ use std::time::Duration;
 
 use crate::cap_fs::{CapPath, Number};
 use crate::error::{Error, IoContext, Result};
-use crate::model::id::AgentName;
 
 use super::super::backend::AgentRecords;
 use super::layout::AgentDir;
 use super::travel::{self, FileKind};
-use super::{DirAgent, DirStore, DirTxn, layout, lock, moved};
-
-impl DirStore {
-    /// Replaces an error by "no such agent" if its path is in the directory of an agent that no
-    /// longer exists.
-    pub fn unless_removed(&self, name: &AgentName, error: Error) -> Error {
-        if self.is_remote() {
-            return error;
-        }
-        let dir = AgentDir::new(&self.root, name);
-        let is_of_agent = error.path().is_some_and(|path| path.starts_with(dir.path()));
-        if is_of_agent { DirAgent::new(self, name.clone(), dir).explain_if_gone(error) } else { error }
-    }
-}
+use super::{DirAgent, DirTxn, layout, lock, moved};
 
 impl DirAgent<'_> {
     /// Returns the number that identifies the agent's directory. Error if the agent no longer

@@ -26,11 +26,6 @@ impl DirStore {
         DirStore { lease: lasts, ..self }
     }
 
-    /// True if the records of the agents are in another store.
-    pub(super) fn is_remote(&self) -> bool {
-        self.remote.is_some()
-    }
-
     /// Display name of the place of the records: the argument of `--dir`, or the name of the
     /// database.
     pub fn shown(&self) -> String {
@@ -53,6 +48,11 @@ impl DirStore {
     /// Returns the local directory of an agent, which may not exist yet.
     pub(in crate::store) fn local_agent(&self, name: &AgentName) -> DirAgent<'_> {
         DirAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
+    }
+
+    /// True if an error is about a file in the local directory of an agent.
+    pub fn is_in_agent(&self, name: &AgentName, error: &Error) -> bool {
+        error.path().is_some_and(|path| path.starts_with(AgentDir::new(&self.root, name).path()))
     }
 
     /// Returns the identity with which this process asks for leases.

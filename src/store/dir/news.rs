@@ -28,12 +28,16 @@ pub enum Told {
     Moved,
 }
 
-/// Watches on the state directory, on the list of agents, and on each agent and its inbox.
+/// Watches on the state directory, on the list of agents, and on each agent and its inbox. The
+/// default watches nothing, for records that are no files.
+#[derive(Default)]
 pub struct News {
     events: Option<OwnedFd>,
     places: HashMap<i32, WatchSubject>,
     agents: HashMap<AgentName, i32>,
     has_list: bool,
+    /// True if the records are files, which the system could watch.
+    pub is_possible: bool,
 }
 
 /// Directory that a watch is on.
@@ -65,9 +69,9 @@ const BUFFER: usize = 16 << 10;
 
 impl News {
     /// Starts watching. From now on every change of the list of agents is reported.
-    pub fn of(store: &DirStore) -> News {
+    pub(in crate::store) fn of(store: &DirStore) -> News {
         let events = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
-        let mut news = News { events, places: HashMap::new(), agents: HashMap::new(), has_list: false };
+        let mut news = News { events, is_possible: true, ..News::default() };
         news.follow_list(store);
         news
     }
@@ -76,8 +80,7 @@ impl News {
     /// poll the list.
     pub fn follow_list(&mut self, store: &DirStore) -> bool {
         let list = store.cap().join(layout::AGENTS);
-        self.has_list = !store.is_remote()
-            && !may_be_shared(store.anchor.path())
+        self.has_list = !may_be_shared(store.anchor.path())
             && self.add(store.anchor.path(), NAMES, WatchSubject::Root).is_ok()
             && self.add(&list, NAMES, WatchSubject::Agents).is_ok();
         self.has_list

@@ -14,7 +14,7 @@ use crate::model::settings::{GitSettings, IngressSettings, StoreConfig};
 use crate::model::time::{Span, Time};
 
 use super::super::anchor::Anchor;
-use super::super::backend::{AgentRecords, Backend};
+use super::super::backend::{AgentRecords, Backend, StoreProperties};
 use super::files::Disk;
 use super::{config, layout, lock};
 
@@ -123,6 +123,10 @@ impl DirStore {
 }
 
 impl Backend for DirStore {
+    fn properties(&self) -> StoreProperties {
+        StoreProperties::default()
+    }
+
     /// Skips entries that are no agent's directory.
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
@@ -134,6 +138,10 @@ impl Backend for DirStore {
         })?;
         names.sort_unstable();
         Ok(names)
+    }
+
+    fn agents_in_files(&self) -> Result<Vec<AgentName>> {
+        self.agents("")
     }
 
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords + '_>>> {

@@ -21,8 +21,8 @@ use crate::model::trigger::Uses;
 use super::Subject;
 use super::backend::{
     AgentRecords, Arrival, AskClaimant, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease,
-    LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, Subscription, Txn,
-    UseOutcome,
+    LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreProperties,
+    Subscription, Txn, UseOutcome,
 };
 use super::settings::Settings;
 use texts::Texts;
@@ -129,6 +129,10 @@ impl Backend for Memory {
         if let Some(known) = self.0.borrow().get(&claim.agent) {
             known.claim.replace(Some(claim));
         }
+    }
+
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { is_shared: true, ..StoreProperties::default() }
     }
 }
 
@@ -280,9 +284,9 @@ impl AgentRecords for Of {
         Ok(Some(Box::new(TakenLease { of: Rc::clone(&self.0), fence })))
     }
 
-    fn is_leased(&self, subject: Subject, who: AskClaimant<'_>) -> Result<bool> {
+    fn is_leased(&self, subject: Subject, who: AskClaimant<'_>) -> Result<Option<bool>> {
         let anchor = who()?.anchor;
-        Ok(self.0.leases.borrow().iter().any(|(other, _, by)| *other == subject && by.anchor != anchor))
+        Ok(Some(self.0.leases.borrow().iter().any(|(other, _, by)| *other == subject && by.anchor != anchor)))
     }
 
     fn is_fenced(&self) -> Result<bool> {

@@ -276,13 +276,13 @@ impl AgentRecords for PgAgent {
         lease::take(self.one()?, subject, &who()?)
     }
 
-    fn is_leased(&self, subject: Subject, who: AskClaimant<'_>) -> Result<bool> {
+    fn is_leased(&self, subject: Subject, who: AskClaimant<'_>) -> Result<Option<bool>> {
         let asked = Statement::new(
             "SELECT EXISTS (SELECT FROM @.lease WHERE agent_id = $1 AND subject = $2 AND anchor <> $3 AND expires_at > @now)",
         );
         let one = self.one()?;
         let asked = asked.with(one.id).with(sql::subject(subject)).with(who()?.anchor);
-        Ok(one.ask(asked)?.first().is_some_and(|row| row.is(0)))
+        Ok(Some(one.ask(asked)?.first().is_some_and(|row| row.is(0))))
     }
 
     fn is_fenced(&self) -> Result<bool> {

@@ -43,7 +43,7 @@ use crate::model::time::{Span, Time};
 
 use super::backend::{
     AgentRecords, Arrival, AskClaimant, Backend, Claim, DatabaseRole, DueAgents, InSlot, Ops, RemoteBackend,
-    StoreFault, Subscription,
+    StoreFault, StoreProperties, Subscription,
 };
 use agent::PgAgent;
 use context::StoreContext;
@@ -176,6 +176,10 @@ impl Backend for Postgres {
 
     fn claim(&self, claim: Claim) {
         self.shared.claim.replace(Some(claim));
+    }
+
+    fn properties(&self) -> StoreProperties {
+        StoreProperties { is_shared: true, has_connection: true, secret_variables: &["PGPASSWORD"] }
     }
 }
 

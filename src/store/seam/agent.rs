@@ -258,12 +258,12 @@ impl<'s> Agent<'s> {
 
     /// True if a living process has the lease. Does not take it.
     pub fn is_leased(&self, subject: Subject) -> Result<bool> {
-        Ok(self.source.local.is_leased(subject)? || self.is_leased_elsewhere(subject)?)
+        Ok(self.source.local.is_leased(subject)? || self.is_leased_elsewhere(subject)? == Some(true))
     }
 
     /// True if a process on another machine, or with another state directory, keeps the lease
-    /// alive.
-    pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<bool> {
+    /// alive. `None` if the store keeps no leases.
+    pub fn is_leased_elsewhere(&self, subject: Subject) -> Result<Option<bool>> {
         self.records().is_leased(subject, &|| self.store.local.claimant())
     }
 

@@ -36,9 +36,9 @@ use crate::model::state::State;
 use crate::model::time::Time;
 
 use super::anchor::Anchor;
-use super::backend::{AskClaimant, Backend, Claim, DueAgents, Op, RemoteBackend, each_of};
+use super::backend::{AskClaimant, Backend, Claim, DueAgents, Op, RemoteBackend, StoreProperties, each_of};
 use super::dir::record::decode;
-use super::dir::{self, NewAgent, Opener, agent_exists, layout};
+use super::dir::{self, NewAgent, News, Opener, agent_exists, layout};
 
 pub use agent::{Agent, moved_away};
 
@@ -106,11 +106,6 @@ impl Store {
         &self.local.anchor
     }
 
-    /// True if the records are in a database, and not in the state directory.
-    pub fn is_remote(&self) -> bool {
-        self.remote.is_some()
-    }
-
     /// Creates a state directory, or completes one. Returns true if the directory is new.
     pub fn init(anchor: &Anchor) -> Result<bool> {
         dir::DirStore::init(anchor, None)
@@ -132,6 +127,20 @@ impl Store {
         Store::with(anchor, opener, remote)
     }
 
+    pub fn properties(&self) -> StoreProperties {
+        self.backend().properties()
+    }
+
+    /// Starts file watches that report changes of the records, if the records are files.
+    pub fn news(&self) -> News {
+        if self.remote.is_some() { News::default() } else { News::of(&self.local) }
+    }
+
+    /// Returns the agents whose records are files of this machine, sorted by name.
+    pub fn agents_in_files(&self) -> Result<Vec<AgentName>> {
+        self.backend().agents_in_files()
+    }
+
     fn backend(&self) -> &dyn Backend {
         match &self.remote {
             None => &self.local,
@@ -145,17 +154,19 @@ impl Store {
         self.backend().guest()
     }
 
-    /// Refuses an agent of a pool that this machine does not tick. Records in a state directory
-    /// belong to one machine and have no pools.
+    /// Refuses an agent of a pool that this machine does not tick. A store that is not shared has
+    /// no pools.
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
-        let Some(remote) = agent.remote() else { return Ok(()) };
-        let pool = Pool::of(&remote.policy()?);
-        if self.local.pools().0.contains(&pool) {
+        if !self.properties().is_shared {
+            return Ok(());
+        }
+        let (pool, pools) = (Pool::of(&agent.policy_text()?), self.local.pools());
+        if pools.0.contains(&pool) {
             return Ok(());
         }
         Err(Error::refused(
             Error::OTHER_POOL,
-            format!("`{}` is of {pool}, and this machine ticks agents of {}", agent.name(), self.local.pools()),
+            format!("`{}` is of {pool}, and this machine ticks agents of {pools}", agent.name()),
         )
         .with_hint(format!(
             "tick it on a machine of that pool, or say `pool = \"{}\"` under [scheduler] in the dormouse.toml of this one",
@@ -255,14 +266,16 @@ impl Store {
     /// the store has one. `is_quick`: true to skip checks that read every row.
     pub fn findings(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.file_findings()?;
-        if let Some(remote) = &self.remote {
-            let faults = remote.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
-            findings.extend(faults.map(|fault| self.local.finding_of_store(fault)));
-            if !is_quick {
-                let known = remote.agents("")?;
-                findings.extend(self.local.local_dirs_but_of(&known)?);
-                findings.extend(self.unused_local_dirs()?.into_iter().map(dir::left_behind));
-            }
+        let Some(remote) = &self.remote else {
+            findings.extend(self.local.name_findings()?);
+            return Ok(findings);
+        };
+        let faults = remote.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
+        findings.extend(faults.map(|fault| self.local.finding_of_store(fault)));
+        if !is_quick {
+            let known = remote.agents("")?;
+            findings.extend(self.local.local_dirs_but_of(&known)?);
+            findings.extend(self.unused_local_dirs()?.into_iter().map(dir::left_behind));
         }
         Ok(findings)
     }

@@ -39,8 +39,8 @@ const ROOMS: [Room; 9] = [
         ceiling: 5_523,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 6_846, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_205, goal: 8_500 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 6_843, goal: 4_900 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_193, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_628, goal: 3_300 },
     Room {
         name: "rest",

@@ -239,14 +239,11 @@ impl DirStore {
         Ok(left.iter().map(finding).collect())
     }
 
-    /// Checks the state directory itself: its file system, names of agents, write permissions, and
-    /// the files for git.
-    pub(in crate::store) fn file_findings(&self) -> Result<Vec<Finding>> {
+    /// Checks the names of agents.
+    pub(in crate::store) fn name_findings(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();
         let agents = self.cap().join(layout::AGENTS);
-        // With a database the local agent directories contain no records.
-        let entries = if self.is_remote() { Vec::new() } else { agents.entries()? };
-        for entry in entries {
+        for entry in agents.entries()? {
             let (name, place) = (entry.name.to_string_lossy(), agents.join(&entry.name));
             if name.starts_with('.') {
                 continue;
@@ -260,7 +257,13 @@ impl DirStore {
                 findings.push(Finding::new(place, "husk", message, Remedy::Sweep));
             }
         }
-        findings.extend(self.place()?);
+        Ok(findings)
+    }
+
+    /// Checks the state directory itself: its file system, write permissions, and the files for
+    /// git.
+    pub(in crate::store) fn file_findings(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.place()?;
         findings.extend(self.rights()?);
         findings.extend(self.stale_files()?.into_iter().map(left_behind));
         if self.is_in_git() {
