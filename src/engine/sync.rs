@@ -75,17 +75,18 @@ pub struct SyncOptions<'e> {
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
-/// Returns the git repository of a state directory.
-pub fn repository(store: &Store) -> Repository<'_> {
-    Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience())
+/// Returns the git repository of a state directory. Refused if the records are no files. `what`:
+/// name of the operation, as the beginning of a sentence.
+pub fn repository<'s>(store: &'s Store, what: &str) -> Result<Repository<'s>> {
+    store.local().files_only(what)?;
+    Ok(Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience()))
 }
 
 impl<'s> RemoteSync<'s> {
     /// Finds the remote branch, and registers the merge driver in this clone. Error when git can't
     /// commit now.
     pub fn open(store: &'s Store, remote: Option<&str>) -> Result<RemoteSync<'s>> {
-        store.local().files_only("`dormouse sync`")?;
-        let repository = repository(store);
+        let repository = repository(store, "`dormouse sync`")?;
         repository.check()?;
         let line = repository.line(remote)?;
         register(store)?;
@@ -386,11 +387,10 @@ impl<'s> RemoteSync<'s> {
 pub fn publish(context: Context<'_>, subject: &str) {
     let session = context.session;
     let Some(line) = session.publishes_to.clone() else { return };
+    let (remote, store) = (line.remote.clone(), context.store());
     let terms = SyncOptions { message: (subject, ""), ..SyncOptions::default() };
-    let store = context.store();
-    let exchange = RemoteSync { store, repository: repository(store), line };
-    if let Err(error) = exchange.run(session, &terms) {
-        let remote = &exchange.line.remote;
+    let exchange = repository(store, "a push").map(|repository| RemoteSync { store, repository, line });
+    if let Err(error) = exchange.and_then(|exchange| exchange.run(session, &terms)) {
         session.out.note(&format!("{subject}, and {remote} does not know it yet: {error}"));
     }
 }
@@ -399,5 +399,5 @@ pub fn publish(context: Context<'_>, subject: &str) {
 /// git's configuration was changed.
 pub fn register(store: &Store) -> Result<bool> {
     let program = std::env::current_exe().context("find", Path::new("this program"))?;
-    repository(store).merge_by(&program, MERGED)
+    repository(store, "a merge driver")?.merge_by(&program, MERGED)
 }

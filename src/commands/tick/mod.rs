@@ -138,10 +138,7 @@ impl Round<'_> {
     fn steps(&mut self, session: &mut Session, name: &AgentName) -> Result<Status> {
         let Round { store, args, exchange, .. } = *self;
         let agent = store.agent(name)?;
-        if args.commit {
-            store.local().files_only("`dormouse tick --commit`")?;
-        }
-        let repository = args.commit.then(|| repository(store));
+        let repository = args.commit.then(|| repository(store, "`dormouse tick --commit`")).transpose()?;
         let mut status = Status::Done;
         let most = if args.until_idle { args.max_steps } else { 1 };
         for _ in 0..most {

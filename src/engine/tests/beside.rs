@@ -10,6 +10,7 @@ use crate::alone::alone;
 use crate::engine::context::Context;
 use crate::engine::monitor::of_task;
 use crate::engine::step::step;
+use crate::engine::sync::register;
 use crate::engine::tasks::cancel;
 use crate::error::{Error, Status};
 use crate::model::id::{AgentName, MessageId};
@@ -167,6 +168,8 @@ fn file_operations_are_refused_for_records_in_memory() {
     assert_eq!(error.exit_status(), Status::Refused);
     let said = error.to_string();
     assert_eq!(said, "anything works on files; the records of this store are in memory");
+    let refused = register(&store).expect_err("no merge of records in memory");
+    assert_eq!(refused.exit_status(), Status::Refused);
     let directory = Store::open(made(other.path()), opener()).expect("open");
     directory.local().files_only("anything").expect("they are files");
 }

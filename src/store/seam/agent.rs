@@ -297,14 +297,15 @@ impl<'s> Agent<'s> {
     /// the agent has removed the directory meanwhile.
     pub(super) fn in_local_dir<T>(&self, work: impl Fn() -> Result<T>) -> Result<T> {
         self.ready_local()?;
-        match (work(), self.remote()) {
-            (Err(error), Some(remote)) if error.is_not_found() => {
+        let explained = |error| self.records().explain_if_gone(error);
+        match work() {
+            Err(error) if error.is_not_found() => {
                 // This read fails with a better error if the agent was removed.
-                remote.read_view()?;
+                self.records().read_view().map_err(explained)?;
                 self.ready_local()?;
-                work()
+                work().map_err(explained)
             }
-            (done, _) => done.map_err(|error| self.records().explain_if_gone(error)),
+            done => done.map_err(explained),
         }
     }
 
