@@ -297,7 +297,8 @@ fn enqueue_unseen(
     store: &Store,
     args: &cli::EnqueueArgs,
 ) -> Result<Option<(Message, Option<AgentStatus>)>> {
-    if needs_a_look(args) || session.called_in(store)?.is_some() {
+    // A delivery without a read saves a query over a connection.
+    if !store.properties().has_connection || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
     // The usual admission reports the error after checking that the agent exists.
