@@ -95,7 +95,8 @@ pub fn governed_among(
     mut names: Vec<AgentName>,
     all: bool,
 ) -> Result<Vec<AgentName>> {
-    if let Some(caller) = inside(session, store)?.filter(|_| all)
+    if all
+        && let Some(caller) = inside(session, store)?
         && store.agent(&caller)?.policy()?.authority.lifecycle == Reach::Children
     {
         // An unreadable agent counts as no child of the caller.

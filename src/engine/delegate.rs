@@ -17,7 +17,7 @@ use super::lookup::existing;
 use super::new_agent::{AgentRequest, make};
 use super::outbox;
 use super::secret::Secret;
-use super::tasks::{self, TaskAction, check, due_with_child, permanent_end};
+use super::tasks::{self, check, permanent_end};
 
 /// Reason with which a child's message is dropped when its delegation is cancelled.
 const CANCELLED: &str = "delegation_cancelled";
@@ -131,33 +131,4 @@ fn withdraw(context: Context<'_>, id: MessageId) -> Result<bool> {
     drop_message(&mut draft, message, CANCELLED);
     context.commit(&locked, draft)?;
     Ok(true)
-}
-
-impl Context<'_> {
-    /// Settles the parent's task at once if this child has completed it. Errors are only reported,
-    /// because the parent's next step also settles the task.
-    pub fn settle_parent(self) {
-        if let Err(error) = try_to_settle(self) {
-            let name = self.agent.name();
-            self.session.out.note(&format!("{name}: its parent does not know it yet: {error}"));
-        }
-    }
-}
-
-fn try_to_settle(context: Context<'_>) -> Result<()> {
-    let Context { session, agent: child } = context;
-    let store = context.store();
-    let Some(name) = child.identity()?.parent else { return Ok(()) };
-    let Some(parent) = existing(store, &name)? else { return Ok(()) };
-    if parent.peek()?.open_tasks == 0 {
-        return Ok(());
-    }
-    // Other children settle their tasks in their own steps, so only tasks of this child matter.
-    let tasks = parent.unchecked_snapshot().open::<Task>()?;
-    for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
-        if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {
-            tasks::finish(Context::new(session, &parent), task.id, TaskEnding::Child(end))?;
-        }
-    }
-    Ok(())
 }

@@ -24,10 +24,11 @@ use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Subject};
 use super::context::{Context, OpenTxn};
 use super::delegate;
 use super::hooks::{self, HookEvent, HookFailure, HookName};
+use super::lookup::existing;
 use super::monitor::{KILL_GRACE, LeaseKeeper, of_state};
 use super::owner::TICK_GONE;
 use super::stop::{end_tasks, stop_child};
-use super::tasks::{self, SUPERVISOR_GONE, TaskAction};
+use super::tasks::{self, SUPERVISOR_GONE, TaskAction, due_with_child};
 use super::turn::{before_suspension, settle_in_draft, settle_refusable};
 
 /// Action outside an agent's records. If this process is killed, the next step finds the action.
@@ -145,6 +146,15 @@ impl Context<'_> {
         Ok(settled)
     }
 
+    /// Settles the parent's task at once if this child has completed it. Errors are only reported,
+    /// because the parent's next step also settles the task.
+    pub fn settle_parent(self) {
+        if let Err(error) = try_to_settle(self) {
+            let name = self.agent.name();
+            self.session.out.note(&format!("{name}: its parent does not know it yet: {error}"));
+        }
+    }
+
     fn run_task_action(self, task: Task, due: TaskAction) -> Result<()> {
         match due {
             TaskAction::Begin => tasks::begin(self, task.id),
@@ -157,6 +167,24 @@ impl Context<'_> {
             TaskAction::StopChild(end) => stop_child(self, &task, end),
         }
     }
+}
+
+fn try_to_settle(context: Context<'_>) -> Result<()> {
+    let Context { session, agent: child } = context;
+    let store = child.store();
+    let Some(name) = child.identity()?.parent else { return Ok(()) };
+    let Some(parent) = existing(store, &name)? else { return Ok(()) };
+    if parent.peek()?.open_tasks == 0 {
+        return Ok(());
+    }
+    // Other children settle their tasks in their own steps, so only tasks of this child matter.
+    let tasks = parent.unchecked_snapshot().open::<Task>()?;
+    for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
+        if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {
+            tasks::finish(Context::new(session, &parent), task.id, TaskEnding::Child(end))?;
+        }
+    }
+    Ok(())
 }
 
 /// Settles a run whose tick is gone. The caller must hold the run's lease. Ends leftover processes

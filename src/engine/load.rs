@@ -17,7 +17,7 @@ use crate::rules::transition::arrival::staleness;
 use crate::rules::waits::broken;
 use crate::store::{Agent, Dropped, Snapshot, Subject};
 
-use super::owner::away_run;
+use super::owner::away;
 
 /// Maximum number of expired, duplicate or settled messages that one transaction drops.
 const STALE_MAX: usize = 64;
@@ -61,7 +61,10 @@ pub fn records(
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
     // If a process of this machine holds the lease, the run is here, and no database has to be
     // asked.
-    let away = if lease == LeaseState::Held { None } else { away_run(agent, &state, now)? };
+    let away = match &state.current_run {
+        Some(run) if lease == LeaseState::Free => away(agent, run, now)?,
+        Some(_) | None => None,
+    };
     Ok(Records {
         away,
         policy,

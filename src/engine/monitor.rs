@@ -99,7 +99,7 @@ impl<'a, L: FnMut() -> Result<bool>> RecordMonitor<'a, L> {
 
 impl<L: FnMut() -> Result<bool>> Monitor for RecordMonitor<'_, L> {
     fn pause(&self) -> Option<Duration> {
-        Some(if self.context.store().properties().has_connection { QUERY_PAUSE } else { READ_PAUSE })
+        Some(if self.context.agent.store().properties().has_connection { QUERY_PAUSE } else { READ_PAUSE })
     }
 
     fn ask(&mut self) -> bool {

@@ -153,18 +153,17 @@ impl Session {
     }
 
     pub fn store(&self) -> Result<Store> {
-        let store = self.open_store()?;
+        let store = if let Some(url) = self.named_url() {
+            Store::open_at(anchor_of(&url)?, &url, self.opener())?
+        } else {
+            // The user's own settings file need not exist.
+            let own = base_dir("XDG_CONFIG_HOME", ".config").map(|base| base.join("dormouse/config.toml"));
+            self.store_at(Anchor::find(self.named_dir().as_deref(), own.as_deref())?)?
+        };
         if let Some(claim) = claimed(&store) {
             store.claim(claim);
         }
         Ok(store)
-    }
-
-    fn open_store(&self) -> Result<Store> {
-        if let Some(url) = self.named_url() {
-            return Store::open_at(anchor_of(&url)?, &url, self.opener());
-        }
-        self.store_at(Anchor::find(self.named_dir().as_deref(), own_settings().as_deref())?)
     }
 
     /// Opens the store of a state directory.
@@ -248,11 +247,6 @@ impl Session {
         }
         agent.parse().map(Some).map_err(|error| Error::in_word("DORMOUSE_AGENT", error))
     }
-}
-
-/// Returns the path of the user's own settings file, which need not exist.
-fn own_settings() -> Option<PathBuf> {
-    Some(base_dir("XDG_CONFIG_HOME", ".config")?.join("dormouse").join("config.toml"))
 }
 
 /// Returns the absolute path in an environment variable, else `below_home` in the home directory.

@@ -382,11 +382,10 @@ impl<'s> RemoteSync<'s> {
     }
 }
 
-/// Pushes a claim before its turn runs, if the command requires that. If the push fails, the turn
-/// runs anyway, and the claim is pushed with the settlement.
-pub fn publish(context: Context<'_>, subject: &str) {
+/// Pushes a claim before its turn runs. If the push fails, the turn runs anyway, and the claim is
+/// pushed with the settlement.
+pub fn publish(context: Context<'_>, line: RemoteBranch, subject: &str) {
     let session = context.session;
-    let Some(line) = session.publishes_to.clone() else { return };
     let (remote, store) = (line.remote.clone(), context.store());
     let terms = SyncOptions { message: (subject, ""), ..SyncOptions::default() };
     let exchange = repository(store, "a push").map(|repository| RemoteSync { store, repository, line });

@@ -13,6 +13,7 @@ use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
 use crate::model::message::Message;
 use crate::model::policy::{CommandSpec, OnDisconnect, Policy, StdinForm};
+use crate::model::preemption::Checkpoint;
 use crate::model::records::{LeaseState, Records};
 use crate::model::refusal::Refusal;
 use crate::model::run::Run;
@@ -79,8 +80,12 @@ pub fn run(
     let Context { session, agent } = context;
     let message_id = message.id;
     draft.records.installed_hooks = hooks::before_start(agent, &draft.records.state);
-    let mut claimed = rules::claim(&mut draft, message, continuation, claimant(context.store())?)?;
-    drop_missing_checkpoint(context, &mut draft, &mut claimed)?;
+    let mut claimed = rules::claim(&mut draft, message, continuation, claimant(agent.store())?)?;
+    if let Some(checkpoint) = claimed.run.checkpoint
+        && !agent.bring_checkpoint(checkpoint)?
+    {
+        start_from_the_beginning(context, &mut draft, &mut claimed, checkpoint);
+    }
     // The history is read before the commit of the claim, because a database releases the lock with
     // the commit.
     let now = session.clock.now();
@@ -88,7 +93,9 @@ pub fn run(
     let records = context.commit(&locked, draft)?;
     drop(locked);
     context.notify();
-    sync::publish(context, &format!("{}: {message_id} is claimed", agent.name()));
+    if let Some(line) = session.publishes_to.clone() {
+        sync::publish(context, line, &format!("{}: {message_id} is claimed", agent.name()));
+    }
     let (run_id, attempt) = (claimed.run.run_id, claimed.run.attempt);
     let turn = Turn { context, claimed, records, lease };
     let end = run_claimed(&turn, history)?;
@@ -97,14 +104,15 @@ pub fn run(
     Ok(EndedTurn { run_id, attempt, settled, records, run, cancelled_by })
 }
 
-/// Makes a turn start from the beginning if its checkpoint is missing, because it could never
+/// Makes a turn whose checkpoint is missing start from the beginning, because it could never
 /// continue.
-fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mut Claimed) -> Result<()> {
+fn start_from_the_beginning(
+    context: Context<'_>,
+    draft: &mut Draft,
+    claimed: &mut Claimed,
+    checkpoint: Checkpoint,
+) {
     let agent = context.agent;
-    let Some(checkpoint) = claimed.run.checkpoint else { return Ok(()) };
-    if agent.bring_checkpoint(checkpoint)? {
-        return Ok(());
-    }
     let path = agent.workdir().checkpoint(checkpoint);
     let shown = path.to_string_lossy();
     context.session.out.note(&format!(
@@ -112,7 +120,6 @@ fn drop_missing_checkpoint(context: Context<'_>, draft: &mut Draft, claimed: &mu
         agent.name()
     ));
     lose_checkpoint(draft, claimed, &shown);
-    Ok(())
 }
 
 /// Runs the turn command to its end. A failure to start is an end, too; it counts as caused from
@@ -313,7 +320,11 @@ fn settle(
     let is_current = current.is_some_and(|run| run.run_id == run_id);
     let previous = if is_current { None } else { seen.run(run_id)? };
     if !is_current && previous.is_none() && lease.fence().is_some() {
-        return Err(unknown(agent, run_id));
+        // A database server has taken over that had not got the last commits.
+        let what = format!("{run_id} was recorded: the records of `{}` don't contain it", agent.name());
+        let hint =
+            "the database may have lost its last commits; the output of the run is still on this machine";
+        return Err(Error::refused(Error::FENCED, format!("nothing of {what}")).with_hint(hint));
     }
     let settled = rules::settle(&mut draft, run_id, end, previous, &facts)?;
     let run = draft.settled_run().cloned();
@@ -322,21 +333,14 @@ fn settle(
     Ok((settled, after, run))
 }
 
-/// Returns the error for a run that the records do not contain, because a database server took over
-/// that had not got the last commits.
-fn unknown(agent: &Agent<'_>, run_id: RunId) -> Error {
-    let message =
-        format!("nothing of {run_id} was recorded: the records of `{}` don't contain it", agent.name());
-    Error::refused(Error::FENCED, message).with_hint(
-        "the database may have lost its last commits; the output of the run is still on this machine",
-    )
-}
-
 /// Returns the facts that the rules need for the actions of an outcome, if it has actions.
 fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
     let agent = context.agent;
-    let store = context.store();
+    let store = agent.store();
     let actions = end.outcome.as_ref().map(|outcome| outcome.actions.as_slice()).unwrap_or_default();
+    if actions.is_empty() {
+        return Ok(OutcomeContext::default());
+    }
     let mut facts = OutcomeContext { at: claimant(store)?, ..OutcomeContext::default() };
     for (at, action) in actions.iter().enumerate() {
         match action {
