@@ -45,7 +45,7 @@ pub fn open(
     let trigger = match (agent, id) {
         (Some(agent), Some(id)) => {
             let found = agent.read(|seen, _| seen.open_one::<Trigger>(id))?;
-            found.filter(|trigger| trigger.is_active() && trigger.agent == *agent.name())
+            found.filter(Trigger::is_active)
         }
         (None, _) | (_, None) => None,
     };

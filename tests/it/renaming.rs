@@ -284,6 +284,11 @@ fn can_be_completed(here: &Sandbox, what: &str) {
         if named("eve") {
             // An agent that has its new name gets no third name before the renaming is complete.
             assert!([3, 4].contains(&here.cmd(["rename", "ada", "zoe"]).output().code()), "{what}");
+            for words in
+                [&["rename", "eve", "zoe"][..], &["rename", "eve", "ada"], &["export", "eve", "-o", "x"]]
+            {
+                refused(here, words, 4, "moved");
+            }
         }
     }
     let ran = here.cmd(["rename", "ada", "eve"]).output();

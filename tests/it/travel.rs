@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use predicates::prelude::*;
 use predicates::str::contains;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, dormouse, each_in_parallel, one_in};
 use crate::paused::{self, Held};
@@ -174,6 +174,26 @@ fn one_stream_can_contain_several_agents() {
     let before = tree(&there.store());
     import(&there, &all, &["--json"]).fails(4, "agent_exists");
     assert_eq!(tree(&there.store()), before);
+}
+
+/// Imports an agent that had another name before: a deferred message and one from that time run.
+#[test]
+fn import_as_keeps_messages_to_former_names() {
+    let here = started("true");
+    say(&here, "first");
+    here.run(["enqueue", "ada", "deferred", "--in", "1h"]);
+    here.run(["rename", "ada", "bob"]);
+    let bytes = export(&here, &["bob"]);
+    let there = elsewhere();
+    imported(&there, &bytes, &["--as", "eve"]);
+    healthy(&there);
+    there.run(["tick", "eve", "--until-idle"]);
+    there.pass(2 * 3600);
+    there.run(["tick", "eve", "--until-idle"]);
+    let got = there.json(["get", "eve"]);
+    assert_eq!(got["counters"]["messages_processed"], 2, "{got}");
+    assert_eq!((&got["queue"]["rejected"], &got["attention"]), (&json!(0), &Value::Null), "{got}");
+    healthy(&there);
 }
 
 #[test]

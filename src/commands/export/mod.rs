@@ -182,7 +182,7 @@ struct MoveRequest {
 }
 
 /// Reads an agent for export under its lock. With `going`, first marks the agent as moved. Returns
-/// also the `moved` mark.
+/// also the `moved` mark. Refuses an agent whose rename is incomplete.
 fn take_under(
     session: &Session,
     agent: &Agent<'_>,
@@ -190,17 +190,16 @@ fn take_under(
     going: Option<&MoveRequest>,
 ) -> Result<(DirExport, Option<Moved>)> {
     let mut moved = locked.any_state()?.moved;
-    if let Some(going) = going {
-        match &moved {
-            Some(other) if (other.by, &other.to) != (going.by, &going.to) => {
-                return Err(moved_away(agent, other));
-            }
-            Some(_) => {}
-            None => {
-                let draft = about_to_leave(session, agent, locked, going)?;
-                moved = Context::new(session, agent).commit(locked, draft)?.state.moved;
-            }
+    match (&moved, going) {
+        (Some(other), _) if other.by == Leave::Rename => return Err(moved_away(agent, other)),
+        (Some(other), Some(going)) if (other.by, &other.to) != (going.by, &going.to) => {
+            return Err(moved_away(agent, other));
         }
+        (None, Some(going)) => {
+            let draft = about_to_leave(session, agent, locked, going)?;
+            moved = Context::new(session, agent).commit(locked, draft)?.state.moved;
+        }
+        (Some(_), _) | (None, None) => {}
     }
     Ok((locked.exported(moved.is_some())?, moved))
 }

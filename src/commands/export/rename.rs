@@ -92,19 +92,21 @@ fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<Moved
     let mut identity = agent.identity()?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
-    if let Some(before) = state.moved.as_ref().filter(|before| before.by != Leave::Rename) {
+    // Another rename of the agent must be completed first, if the agent has that name already.
+    let is_named = state.agent == *agent.name();
+    if let Some(before) = state.moved.as_ref().filter(|before| before.by != Leave::Rename || !is_named) {
         return Err(moved_away(agent, before));
     }
     agent.store().refuse_name(&names.name)?;
     let mark = mark(session, agent, &locked, state, names)?;
     // An interrupted rename may have written the identity already.
-    identity.former_names.retain(|had| had.name != names.former && had.name != names.name);
-    let former_names = identity.former_names.clone();
+    identity.former_names.retain(|had| had.name != names.former);
     identity.former_names.push(FormerName { name: names.former.clone(), until: mark.at });
     identity.name.clone_from(&names.name);
     let renamed = locked.replace_identity(&identity).and_then(|()| locked.rename(&names.name));
     let Err(error) = renamed else { return Ok(mark) };
-    (identity.name, identity.former_names) = (names.former.clone(), former_names);
+    identity.name.clone_from(&names.former);
+    identity.former_names.pop();
     let stays = locked
         .replace_identity(&identity)
         .and_then(|()| locked.any_state())

@@ -24,8 +24,8 @@ use super::{DirAgent, DirStore, git, lock, moved, stale_files};
 #[derive(Debug)]
 pub struct DirImport<'s> {
     pub(super) agent: DirAgent<'s>,
-    /// True if the agent has another name in the export stream.
-    is_renamed: bool,
+    /// Names that the agent has and had in the export stream, if it gets another name here.
+    former: Vec<String>,
     /// Lock file held so that no command removes the staged agent as stale.
     pub(super) held: File,
     files: usize,
@@ -51,7 +51,7 @@ impl DirStore {
     ) -> Result<DirImport<'s>> {
         self.sweep_stale();
         let mut staged = self.stage_copy(name)?;
-        staged.is_renamed = former != name;
+        staged.former.extend((former != name).then(|| former.to_string()));
         Ok(staged)
     }
 
@@ -60,7 +60,7 @@ impl DirStore {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
         let agent = DirAgent::new(self, name.clone(), dir);
-        Ok(DirImport { agent, is_renamed: false, held, files: 0, bytes: 0, is_placed: false })
+        Ok(DirImport { agent, former: Vec::new(), held, files: 0, bytes: 0, is_placed: false })
     }
 }
 
@@ -103,13 +103,13 @@ impl<'s> DirImport<'s> {
         let is_record = meta.path.extension().is_some_and(|ending| ending == "json")
             && matches!(found, FileKind::Records { .. });
         // A message in the outbox names its receiver. A reader of past records sets the name.
-        if self.is_renamed && is_record && !meta.path.starts_with(layout::OUTBOX) {
+        if !self.former.is_empty() && is_record && !meta.path.starts_with(layout::OUTBOX) {
             let mut bytes = Vec::new();
             from.copy(|some| {
                 bytes.extend_from_slice(some);
                 Ok(())
             })?;
-            put(renamed(&bytes, &self.agent.name).as_deref().map_or(&bytes, str::as_bytes))?;
+            put(self.renamed(&bytes).as_deref().map_or(&bytes, str::as_bytes))?;
         } else {
             from.copy(put)?;
         }
@@ -117,6 +117,32 @@ impl<'s> DirImport<'s> {
         self.files += 1;
         self.bytes += length;
         Ok(())
+    }
+
+    /// Returns the text of a record with the new name of its agent. `None` if it is no record.
+    /// Without the former names: the exported agent is found by them.
+    fn renamed(&mut self, bytes: &[u8]) -> Option<String> {
+        let mut value = json::value(bytes).ok()?;
+        let schema = value.get("schema")?.as_str()?.strip_prefix("dormouse/")?;
+        let own = if schema.starts_with("identity/") { "name" } else { "agent" };
+        // The identity comes before all other records of an agent.
+        if let Some(Value::Array(had)) = value.as_object_mut()?.shift_remove("former_names") {
+            self.former.extend(had.iter().filter_map(|had| Some(had["name"].as_str()?.to_owned())));
+        }
+        let places = [
+            &[own][..],
+            &["target_agent_id"],
+            &["message", "agent"],
+            &["pending_wake_hint", "agent"],
+            &["stopped_by", "id"],
+        ];
+        for place in places {
+            let found = place.iter().try_fold(&mut value, |within, field| within.get_mut(*field));
+            if let Some(name) = found.filter(|name| self.former.iter().any(|former| *former == **name)) {
+                *name = Value::from(self.agent.name.as_str());
+            }
+        }
+        serde_json::to_string_pretty(&value).ok().map(|text| text + "\n")
     }
 
     /// Adds bytes at the end of a file, which may not exist yet.
@@ -204,21 +230,6 @@ impl Drop for DirImport<'_> {
             let _ = self.agent.dir.cap().remove_tree();
         }
     }
-}
-
-/// Returns the text of a record with another name of its agent. `None` if it is no record. Without
-/// the former names: the exported agent is found by them.
-fn renamed(bytes: &[u8], name: &AgentName) -> Option<String> {
-    let mut value = json::value(bytes).ok()?;
-    let record = value.as_object_mut()?;
-    let is_identity = record.get("schema")?.as_str()?.starts_with("dormouse/identity/");
-    for field in if is_identity { &["name"][..] } else { &["agent", "target_agent_id"] } {
-        if let Some(owner) = record.get_mut(*field) {
-            *owner = Value::from(name.as_str());
-        }
-    }
-    record.shift_remove("former_names");
-    serde_json::to_string_pretty(&value).ok().map(|text| text + "\n")
 }
 
 /// Gives a file the mode in its stream header, and the time if the header has one.

@@ -1,7 +1,7 @@
 //! Agents that were moved away: the list of the inbox files in the export stream, and the refusal
 //! of later arrivals.
 //!
-//! The command that moves an agent first commits the mark (`moved` in `state.json`) and then lists
+//! `export --move` or `rm` first commits the mark (`moved` in `state.json`) and then lists
 //! the inbox, both under the agent's lock. A command that puts a file into the inbox checks the
 //! mark afterwards. If no mark is set, the list is made later and has the arrival. If the mark is
 //! set, the list decides: listed files are in the stream, and all others are taken back and
@@ -140,7 +140,7 @@ impl DirAgent<'_> {
     /// caller has just put files with these `names` there, without the lock. `here`: number of the
     /// agent's directory before that. A user who can't read `state.json` gets no error.
     pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
-        let is_renamed = || self.store.has_dir(here);
+        let is_renamed = || self.store.is_renamed(&self.name, here);
         if self.dir.cap().number()? != Some(here) {
             // After a rename the files are in the inbox of the renamed agent.
             return if is_renamed()? { Ok(()) } else { self.unless_replaced(names, now) };
@@ -158,7 +158,7 @@ impl DirAgent<'_> {
 
     /// Error unless all these arrivals are in the inbox of the new agent of this name: an import
     /// moves them from the replaced agent to the new inbox, a removal deletes them.
-    fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
+    pub(super) fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
         let _held = self.change(now)?;
         let mut arrived = 0;
         for name in names {

@@ -8,6 +8,7 @@ use crate::model::id::AgentName;
 
 use super::super::backend::{Backend, Txn};
 use super::layout::AgentDir;
+use super::view::View;
 use super::{DirStore, DirTxn, agent_exists};
 
 impl DirTxn<'_> {
@@ -25,12 +26,13 @@ impl DirTxn<'_> {
 }
 
 impl DirStore {
-    /// True if an agent's directory has this number. For a command that has lost an agent by its
-    /// name: the directory with the files of that command may have another name now.
-    pub(super) fn has_dir(&self, number: Number) -> Result<bool> {
+    /// True if the agent whose directory has this number had the name `former`. For a command that
+    /// has lost an agent by its name: the directory with its files has another name.
+    pub(super) fn is_renamed(&self, former: &AgentName, number: Number) -> Result<bool> {
         for name in self.agents("")? {
-            if AgentDir::new(&self.root, &name).cap().number()? == Some(number) {
-                return Ok(true);
+            let dir = AgentDir::new(&self.root, &name);
+            if dir.cap().number()? == Some(number) {
+                return Ok(View::settled(&dir).is_own(former));
             }
         }
         Ok(false)

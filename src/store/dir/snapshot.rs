@@ -62,14 +62,16 @@ impl DirAgent<'_> {
         };
         let name = path.rsplit('/').next().unwrap_or(&path);
         let here = self.here()?;
+        let now = id.minted_at().unwrap_or(Time::from_millis(0));
         let put =
             self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(&path), text.as_bytes());
         match self.unless_gone(put) {
-            // A new agent has this name now; the staged file was removed with the old agent.
-            Err(error) if error.is_not_found() && self.here()? != here => {}
+            // A new agent has this name now; the staged file went with the old agent.
+            Err(error) if error.is_not_found() && self.here()? != here => {
+                return self.unless_replaced(&[name.to_owned()], now);
+            }
             put => put?,
         }
-        let now = id.minted_at().unwrap_or(Time::from_millis(0));
         self.unless_left(here, &[name.to_owned()], now)
     }
 }

@@ -307,7 +307,12 @@ impl<'a> AgentTxn<'a> {
     pub fn rename(&self, name: &AgentName) -> Result<()> {
         match &self.remote {
             None => self.dir.rename(name),
-            Some(lock) => lock.rename(name),
+            Some(lock) => {
+                // The files come first: later another agent may take the former name.
+                let (former, new) = (self.agent.local(), self.agent.store().local.local_agent(name));
+                new.take_over(former)?;
+                lock.rename(name).or_else(|error| former.take_over(&new).and(Err(error)))
+            }
         }
     }
 
