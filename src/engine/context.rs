@@ -145,13 +145,12 @@ impl<'a> Context<'a> {
         let heard = heard(agent, &raised, &moves);
         transaction.state.notifications.extend(heard.iter().cloned());
         // A command called from a hook leaves its attentions to a later step.
-        if !heard.is_empty() && !is_nested {
-            if pending.lock.is_none() {
-                pending.lock = agent.lock_notifications(Sharing::Shared)?;
-            }
-            pending.outbox.extend(heard);
+        let sends = !heard.is_empty() && !is_nested;
+        if sends && pending.lock.is_none() {
+            pending.lock = agent.lock_notifications(Sharing::Shared)?;
         }
         records.state = locked.commit(transaction)?;
+        pending.outbox.extend(heard.into_iter().filter(|_| sends));
         pending.raised.extend_from_slice(&raised);
         pending.recovered.extend(moves.into_iter().filter(|one| one.from == ExecutionState::Recovering));
         session.raised.borrow_mut().extend(raised);
@@ -211,7 +210,7 @@ impl<'a> Context<'a> {
         drop(all);
         // People are told first, because hooks may take long or be killed.
         print_attentions(session, agent.name(), &raised);
-        if let Some(lock) = lock
+        if !outbox.is_empty()
             && let Err(error) = self.send_own(&outbox, lock)
         {
             session.out.note(&format!("{}: {error}", agent.name()));
@@ -249,10 +248,9 @@ impl<'a> Context<'a> {
 
     /// Sends this process's notifications, and before them earlier ones that killed processes have
     /// left in the outbox.
-    fn send_own(self, own: &[Notification], shared: LockGuard) -> Result<()> {
+    fn send_own(self, own: &[Notification], mut lock: Option<LockGuard>) -> Result<()> {
         let agent = self.agent;
         let is_earlier = |one: &Notification| own.iter().all(|other| one.seq() < other.seq());
-        let mut lock = Some(shared);
         if agent.peek()?.notifications.iter().any(is_earlier) {
             drop(lock);
             lock = agent.lock_notifications(Sharing::Exclusive)?;
@@ -276,38 +274,43 @@ impl<'a> Context<'a> {
         let Context { session, agent } = self;
         let alarmed = hooks::find(self, HookName::OnAttention);
         let changed = hooks::find(self, HookName::OnStateChange);
-        let (mut sent, mut killed_at) = (Vec::new(), None);
+        let (mut sent, mut killed) = (Vec::new(), Vec::new());
+        let mut is_interrupted = false;
         // A process that got a signal ends soon, so a later step sends the other notifications.
         for one in news.iter().take_while(|_| session.cancelled_by.get().is_none()) {
             let (hook, event, again) = match one {
                 Notification::Attention(attention) => {
                     (&alarmed, HookEvent::about(agent.name(), attention), attention.again)
                 }
+                // Transitions are told in order: those after an interrupted one wait for it.
+                Notification::Transition(_) if is_interrupted => continue,
                 Notification::Transition(change) => {
                     (&changed, HookEvent::transition(agent.name(), change), change.again)
                 }
             };
             if let Some(hook) = hook {
                 let ran = hook.run(&event);
-                let was_killed = ran
-                    .as_ref()
-                    .map_or(true, |failure| failure.as_ref().is_some_and(|failure| failure.was_killed));
+                let (has_started, was_killed) = match &ran {
+                    Ok(failure) => (true, failure.as_ref().is_some_and(|failure| failure.was_killed)),
+                    Err(_) => (false, true),
+                };
                 hooks::report_failure(session, ran);
                 if was_killed && session.cancelled_by.get().is_some() {
                     break;
                 }
-                // A later step sends the rest.
+                let is_attention = one.attention().is_some();
                 if was_killed && !again {
-                    killed_at = Some(one.seq());
-                    break;
+                    is_interrupted |= !is_attention;
+                    killed.extend((has_started || !is_attention).then(|| one.seq()));
+                    continue;
                 }
             }
             sent.push(one.seq());
         }
-        if sent.is_empty() && killed_at.is_none() {
+        if sent.is_empty() && killed.is_empty() {
             return Ok(());
         }
-        self.update(|draft| draft.strike_off(|seq| sent.contains(&seq), killed_at))
+        self.update(|draft| draft.strike_off(|seq| sent.contains(&seq), &killed))
     }
 }
 

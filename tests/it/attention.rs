@@ -190,6 +190,26 @@ fn a_hook_that_fails_is_recorded_and_not_called_again() {
     assert_eq!(fs::read_to_string(sandbox.home().join("noted")).unwrap(), "x\n");
 }
 
+/// A killed hook is called once more by a later step, and does not delay the hook of transitions.
+#[test]
+fn a_hook_that_is_killed_is_called_twice_and_delays_no_other_hook() {
+    let sandbox = hopeless();
+    hook(&sandbox.store(), "on-attention", r#"echo x >> "$HOME/noted"; kill -9 $$"#);
+    hook(&sandbox.store(), "on-state-change", r#"cat >> "$HOME/changes""#);
+    let lines = |name: &str| fs::read_to_string(sandbox.home().join(name)).unwrap().lines().count();
+    let left = || record(&sandbox, "state.json")["notifications"].as_array().map_or(0, Vec::len);
+    say(&sandbox, "try");
+    sandbox.cmd(["tick", "ada"]).exits(7);
+    let changes = sandbox.json_lines(["events", "ada", "--kind", "state_transition"]).len();
+    assert_eq!((lines("noted"), left()), (1, 1));
+    assert!(lines("changes") + 2 >= changes, "a change was not told");
+    for _ in 0..2 {
+        sandbox.pass(1200);
+        sandbox.cmd(["tick", "ada"]).output();
+        assert_eq!((lines("noted"), left()), (2, 0));
+    }
+}
+
 #[test]
 fn a_later_step_calls_the_hook_if_the_tick_was_killed_in_the_hook() {
     let sandbox = hopeless();

@@ -275,14 +275,14 @@ impl Draft {
         execution.reason = Some(reason.to_owned());
     }
 
-    /// Removes the notifications that were sent, and marks the one whose hook was killed. Keeps the
+    /// Removes the notifications that were sent, and marks those whose hook was killed. Keeps the
     /// stored decision of a resting agent.
-    pub fn strike_off(&mut self, is_sent: impl Fn(u64) -> bool, killed_at: Option<u64>) {
+    pub fn strike_off(&mut self, is_sent: impl Fn(u64) -> bool, killed: &[u64]) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
         let pending = &mut self.records.state.notifications;
         pending.retain(|one| !is_sent(one.seq()));
-        let interrupted = pending.iter_mut().filter(|one| Some(one.seq()) == killed_at);
+        let interrupted = pending.iter_mut().filter(|one| killed.contains(&one.seq()));
         interrupted.for_each(|one| *one.again() = true);
     }
 
