@@ -138,7 +138,7 @@ fn keys_run_commands_and_ask_before_stop_preempt_and_requeue() {
     let mut terminal = Terminal::watch(&sandbox, &[]);
     terminal.shows("1 to look at");
     // At 80 columns the last line names every key that acts on an agent.
-    terminal.shows("q quit  / find  t tick  s start  S stop  p preempt  r recover  R requeue");
+    terminal.shows("q quit  Enter  / find  t tick  s start  S stop  p preempt  r recover  R requeue");
     terminal.press_until("S", "stop ada? y/n");
     terminal.press_until("n", "q quit");
     assert_ne!(sandbox.json(["get", "ada"])["status"], "stopped");

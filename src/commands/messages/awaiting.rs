@@ -45,7 +45,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             return Err(Error::usage("--message: a message has one agent; name that one alone"));
         };
         let (agent, id) = (store.agent(name)?, message(&store, name, part)?);
-        return await_all(session, &agent, &[AdmittedArrival::queued(id)], &deadline);
+        return await_all(session, &agent, &[AdmittedArrival::queued(id)], &deadline, false);
     }
     let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = RecordWatch::new();
@@ -131,8 +131,8 @@ impl TickWarning {
         TickWarning { begun: Instant::now(), next: Some(TickWarning::FIRST) }
     }
 
-    /// Warns once if no step claims the message: immediately for an agent that is stopped or not
-    /// started, otherwise at the next check.
+    /// Warns once if no step claims the message: at once if a step is overdue, otherwise at the
+    /// next check.
     pub fn check(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;
@@ -151,21 +151,17 @@ impl TickWarning {
     }
 }
 
-/// Warns if no step claims a message. Returns true after a warning. `has_waited`: the caller has
+/// Warns if no process ticks the agent. Returns true after a warning. `has_waited`: the caller has
 /// waited for seconds, so a step that was due all that time is overdue.
 fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();
     let records = load::load_unlocked(agent, now)?;
-    let why = if let Some(how) = closed(records.state.status) {
-        format!("{name} {how}: it takes up no message before `dormouse start`")
-    } else {
-        let seconds = Span::from_secs(TickWarning::FIRST.as_secs() - 1);
-        let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
-        let Some(late) = late else { return Ok(false) };
-        format!("{name}: no process ticks it: {}; `dormouse tick {name}` runs a step", late.describe(now))
-    };
-    session.out.note(&why);
+    let seconds = Span::from_secs(TickWarning::FIRST.as_secs() - 1);
+    let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
+    let Some(late) = late else { return Ok(false) };
+    let late = late.describe(now);
+    session.out.note(&format!("{name}: no process ticks it: {late}; `dormouse tick {name}` runs a step"));
     Ok(true)
 }
 
@@ -199,12 +195,14 @@ impl WaitLimit {
 }
 
 /// Waits until each message has ended, and prints the results in the order of the messages. Other
-/// processes run the steps. Returns the most severe exit status.
+/// processes run the steps. Returns the most severe exit status. `has_sent`: the command has sent
+/// the messages, and says after an error that they are still queued.
 pub fn await_all(
     session: &mut Session,
     agent: &Agent<'_>,
     messages: &[AdmittedArrival],
     deadline: &WaitLimit,
+    has_sent: bool,
 ) -> Result<Status> {
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
@@ -215,8 +213,11 @@ pub fn await_all(
             if let Some(end) = settled(agent, message.id)? {
                 break end;
             }
-            let left = time_left(session, agent, message.id, deadline)
-                .inspect_err(|_| note_queued(session, agent, message.id))?;
+            let left = time_left(session, agent, message.id, deadline).inspect_err(|_| {
+                if has_sent {
+                    note_queued(session, agent, message.id);
+                }
+            })?;
             tick_warning.check(session, agent)?;
             wait(session, &mut watch, tick_warning.until(left))?;
         };

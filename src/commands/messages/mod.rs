@@ -66,7 +66,7 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
         false => vec![take(session, &agent, &args.said, later)?],
     };
     if args.awaits {
-        return await_all(session, &agent, &admitted, &deadline);
+        return await_all(session, &agent, &admitted, &deadline, true);
     }
     admitted.iter().for_each(|one| say(session, agent.name(), one));
     say_if_closed(session, agent.name(), agent.peek().ok().map(|state| state.status));

@@ -99,10 +99,10 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) 
 }
 
 /// Key hints in the last line of the overview and of the detail view, as many as fit.
-const OF_FLEET: &[&str] = &["q quit", "/ find"];
+const OF_FLEET: &[&str] = &["q quit", "Enter", "/ find"];
 const OF_ONE: &[&str] = &["q quit", "Esc back"];
 /// Key hints that follow in both.
-const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue", "Enter look"];
+const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
 
 fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'static> {
     let keys = match &shown.view {
