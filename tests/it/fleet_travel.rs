@@ -361,12 +361,17 @@ fn a_rename_that_is_killed_can_be_completed() {
     each_in_parallel(&numbered, |(number, call)| {
         let (machine, url) = machine(format!("rename_{number}"));
         harm_inside(&machine.sandbox, &[url], &args, "", call, Harm::Kill);
+        // Another agent may take the name as soon as it is free.
+        let is_taken =
+            number % 2 == 1 && machine.cmd(["create", "ada", "--shell", "true", "-q"]).output().code() == 0;
         let again = machine.cmd(args).output();
-        assert!([0, 3].contains(&again.code()), "{call:?}: {again}");
+        assert!(matches!((again.code(), is_taken), (0, _) | (3, false) | (4, true)), "{call:?}: {again}");
         assert_eq!(machine.json(["get", "eve"])["moved"], Value::Null, "{call:?}");
         assert_eq!(local_files(&machine, "eve").len(), 2, "{call:?}: {again}");
-        assert!(!machine.anchor().join("agents/ada/hooks").exists(), "{call:?}");
-        machine.cmd(["get", "ada"]).exits(3).warns("eve");
+        if !is_taken {
+            assert!(!machine.anchor().join("agents/ada/hooks").exists(), "{call:?}");
+            machine.cmd(["get", "ada"]).exits(3).warns("eve");
+        }
         let doctor = machine.cmd(["doctor", "eve"]).output();
         assert!(doctor.status.success(), "{call:?}: {doctor}");
     });
