@@ -387,6 +387,22 @@ fn enqueue_delivers_or_fails_if_the_agent_is_renamed_meanwhile() {
     }
 }
 
+/// Renames the parent while the renaming of its child waits for the child's lock.
+#[test]
+fn a_renamed_child_keeps_the_new_name_of_its_parent() {
+    needs!("strace");
+    let here = started("true");
+    here.run(["create", "kid", "--parent", "ada", "--", "true"]);
+    let words = ["rename", "kid", "joe"];
+    let calls = strace::record(&here.copy(), &words, "").calls;
+    let child = Held::at(&here, &words, "", paused::call(&calls, "open", "agents/kid/lock"));
+    renamed(&here, "ada", "eve");
+    let ran = child.go_on();
+    assert_eq!(ran.code(), 0, "{ran}");
+    assert_eq!(here.json(["get", "joe"])["parent"], "eve");
+    healthy(&here);
+}
+
 /// Drops a file into the inbox during a renaming: the renamed agent processes it.
 #[test]
 fn a_file_that_is_dropped_during_a_rename_is_processed() {

@@ -89,9 +89,9 @@ fn begun(store: &Store, names: &NamePair) -> Result<Option<Moved>> {
 
 /// Marks and renames the agent. Removes the mark on failure.
 fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<Moved> {
-    let mut identity = agent.identity()?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
+    let mut identity = agent.identity()?;
     // Another rename of the agent must be completed first, if the agent has that name already.
     let is_named = state.agent == *agent.name();
     if let Some(before) = state.moved.as_ref().filter(|before| before.by != Leave::Rename || !is_named) {
