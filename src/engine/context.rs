@@ -310,7 +310,7 @@ impl<'a> Context<'a> {
         if sent.is_empty() && killed.is_empty() {
             return Ok(());
         }
-        self.update(|draft| draft.strike_off(|seq| sent.contains(&seq), &killed))
+        self.update(|draft| draft.strike_off(&sent, &killed))
     }
 }
 

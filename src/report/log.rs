@@ -20,8 +20,7 @@ pub fn line(event: &Event, said: Option<&str>, out: &Output) -> Option<String> {
     if let Some(said) = said {
         words = format!("{words}: {said}");
     }
-    let words = out.safe(&one_line(&words, LONGEST));
-    let words = tone.map_or_else(|| words.clone(), |tone| out.paint(tone, &words));
+    let words = out.paint(tone, &out.safe(&one_line(&words, LONGEST)));
     Some(format!("{}  {words}", out.paint(Tone::Quiet, &event.at.local_second())))
 }
 

@@ -320,8 +320,8 @@ impl Output {
         }
     }
 
-    pub fn paint(&self, tone: Tone, text: &str) -> String {
-        paint(self.colored, tone, text)
+    pub fn paint(&self, tone: impl Into<Option<Tone>>, text: &str) -> String {
+        tone.into().map_or_else(|| text.to_owned(), |tone| paint(self.colored, tone, text))
     }
 
     /// Writes a message, except with `--quiet`.

@@ -397,9 +397,7 @@ pub fn text(facts: &Facts<'_>, out: &Output) -> String {
         ("advisory", text, None)
     }));
     let cells = rows.iter().map(|(name, value, tone)| {
-        let value = out.safe(value);
-        let value = tone.map_or_else(|| value.clone(), |tone| out.paint(tone, &value));
-        vec![out.paint(Tone::Quiet, &format!("{name:<10}")), value]
+        vec![out.paint(Tone::Quiet, &format!("{name:<10}")), out.paint(*tone, &out.safe(value))]
     });
     table(&cells.collect::<Vec<_>>())
 }

@@ -233,7 +233,7 @@ fn a_notification_leaves_the_outbox_when_it_was_sent() {
     };
     records.state.notifications = [1, 2, 3].map(told).into();
     let mut draft = draft(records);
-    draft.strike_off(|seq| seq == 1, &[2]);
+    draft.strike_off(&[1], &[2]);
     let left = &mut draft.records.state.notifications;
     let left: Vec<_> = left.iter_mut().map(|one| (one.seq(), *one.again())).collect();
     assert_eq!(left, [(2, true), (3, false)]);

@@ -277,11 +277,11 @@ impl Draft {
 
     /// Removes the notifications that were sent, and marks those whose hook was killed. Keeps the
     /// stored decision of a resting agent.
-    pub fn strike_off(&mut self, is_sent: impl Fn(u64) -> bool, killed: &[u64]) {
+    pub fn strike_off(&mut self, sent: &[u64], killed: &[u64]) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
         let pending = &mut self.records.state.notifications;
-        pending.retain(|one| !is_sent(one.seq()));
+        pending.retain(|one| !sent.contains(&one.seq()));
         let interrupted = pending.iter_mut().filter(|one| killed.contains(&one.seq()));
         interrupted.for_each(|one| *one.again() = true);
     }

@@ -120,7 +120,7 @@ impl<'s> DirImport<'s> {
     }
 
     /// Returns the text of a record with the new name of its agent. `None` if it is no record.
-    /// Without the former names: the exported agent is found by them.
+    /// Former names are left out, because a search for one finds the exported agent.
     fn renamed(&mut self, bytes: &[u8]) -> Option<String> {
         let mut value = json::value(bytes).ok()?;
         let schema = value.get("schema")?.as_str()?.strip_prefix("dormouse/")?;
