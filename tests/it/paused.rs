@@ -7,9 +7,9 @@ use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::{Ran, Sandbox, dormouse};
+use crate::harness::{Ran, Sandbox};
 use crate::setup::eventually;
-use crate::strace::Call;
+use crate::strace::{Call, own_line};
 
 /// Command under strace that was stopped after a system call, or that has ended before the call.
 pub struct Held {
@@ -30,6 +30,17 @@ impl Held {
 
     /// Stops a command at a system call. `variables` (`NAME=VALUE`) can make it one of a turn.
     pub fn inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str, call: &Call) -> Held {
+        Held::line(sandbox, variables, own_line(args), stdin, call)
+    }
+
+    /// Stops a program, which may start dormouse by `exec`, at a system call.
+    pub fn line(
+        sandbox: &Sandbox,
+        variables: &[String],
+        program: Vec<OsString>,
+        stdin: &str,
+        call: &Call,
+    ) -> Held {
         let file = |name: &str| -> PathBuf { sandbox.root().join(name) };
         let (trace, inject) = (
             format!("trace={}", call.name),
@@ -38,8 +49,7 @@ impl Held {
         let mut line: Vec<OsString> = ["-qq", "-e", &trace, "-e", &inject, "-o"].map(OsString::from).into();
         line.push(file("held.log").into());
         line.extend(variables.iter().flat_map(|variable| ["-E", variable.as_str()]).map(OsString::from));
-        line.push(dormouse().into());
-        line.extend(args.iter().map(OsString::from));
+        line.extend(program);
         let mut command = sandbox.program("strace", line).into_command();
         fs::write(file("held.in"), stdin).unwrap();
         command.stdin(fs::File::open(file("held.in")).unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,6 +1,7 @@
 //! Tests files that another user than the owner puts into an inbox. There are three users: the
 //! owner, a sender who may write into the inbox, and a stranger who may not.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -74,17 +75,23 @@ impl Shared {
         });
     }
 
-    pub fn run_as(&self, user: u32, program: &Path, args: &[&str]) -> Ran {
+    /// Returns the command line that runs a program as a user, with nothing but a path in the
+    /// environment.
+    pub fn line_of(&self, user: u32, program: &Path, args: &[&str]) -> Vec<OsString> {
         let groups = if user == STRANGER { STRANGER } else { GROUP };
-        let mut command = Command::new("setpriv");
-        command
-            .args([format!("--reuid={user}"), format!("--regid={user}"), format!("--groups={groups}")])
-            .arg("--")
-            .arg(program)
-            .args(args)
-            .current_dir(self.sandbox.project())
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin");
+        let ids = [format!("--reuid={user}"), format!("--regid={user}"), format!("--groups={groups}")];
+        let mut line: Vec<OsString> =
+            ["env", "-i", "PATH=/usr/bin:/bin", "setpriv"].map(OsString::from).into();
+        line.extend(ids.map(OsString::from));
+        line.extend(["--".into(), program.into()]);
+        line.extend(args.iter().map(OsString::from));
+        line
+    }
+
+    pub fn run_as(&self, user: u32, program: &Path, args: &[&str]) -> Ran {
+        let line = self.line_of(user, program, args);
+        let mut command = Command::new(&line[0]);
+        command.args(&line[1..]).current_dir(self.sandbox.project());
         // A forked child of another test can have the program open for writing until its exec.
         // Until then the program can't be run.
         let output = eventually("a program that can be run", || {
@@ -94,8 +101,12 @@ impl Shared {
         output.into()
     }
 
+    pub fn program(&self) -> PathBuf {
+        self.sandbox.root().join("dormouse")
+    }
+
     pub fn dormouse(&self, user: u32, args: &[&str]) -> Ran {
-        self.run_as(user, &self.sandbox.root().join("dormouse"), args)
+        self.run_as(user, &self.program(), args)
     }
 
     #[track_caller]

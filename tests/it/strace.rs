@@ -120,12 +120,20 @@ pub struct Harmed {
 }
 
 fn traced(sandbox: &Sandbox, args: &[&str], stdin: &str, options: &[&str]) -> (Ran, String) {
+    traced_line(sandbox, &own_line(args), stdin, options)
+}
+
+/// Returns the command line that runs dormouse with these arguments.
+pub fn own_line(args: &[&str]) -> Vec<OsString> {
+    std::iter::once(dormouse().into()).chain(args.iter().map(OsString::from)).collect()
+}
+
+fn traced_line(sandbox: &Sandbox, program: &[OsString], stdin: &str, options: &[&str]) -> (Ran, String) {
     let log = sandbox.root().join("strace.log");
     let mut line: Vec<OsString> = ["-qq", "-o"].iter().map(OsString::from).collect();
     line.push(log.clone().into());
     line.extend(options.iter().map(OsString::from));
-    line.push(dormouse().into());
-    line.extend(args.iter().map(OsString::from));
+    line.extend(program.iter().cloned());
     let ran = sandbox.program("strace", line).stdin(stdin).output();
     assert!(!ran.stderr.contains("strace:"), "strace itself has trouble: {ran}");
     let text = fs::read_to_string(&log).unwrap();
@@ -140,10 +148,16 @@ pub fn record(sandbox: &Sandbox, args: &[&str], stdin: &str) -> Recording {
 
 /// Runs a command with `variables` (`NAME=VALUE`), as in a turn, and records its system calls.
 pub fn record_inside(sandbox: &Sandbox, variables: &[String], args: &[&str], stdin: &str) -> Recording {
+    record_line(sandbox, variables, &own_line(args), stdin)
+}
+
+/// Runs a program with its arguments, which may start dormouse by `exec`, and records its system
+/// calls.
+pub fn record_line(sandbox: &Sandbox, variables: &[String], line: &[OsString], stdin: &str) -> Recording {
     let trace = format!("trace={TRACED}");
     let mut options = vec!["-ttt", "-y", "-s", "300", "-e", &trace];
     options.extend(variables.iter().flat_map(|variable| ["-E", variable.as_str()]));
-    let (_, text) = traced(sandbox, args, stdin, &options);
+    let (_, text) = traced_line(sandbox, line, stdin, &options);
     let mut calls: Vec<Call> = Vec::new();
     for line in text.lines() {
         let Some((at, line)) = line.split_once(' ') else { continue };
