@@ -24,6 +24,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, FileType};
 use rustix::io::Errno;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use crate::cap_fs::{CapPath, Content, VERSION_LENGTH, Version, kind, nanoseconds};
@@ -59,15 +60,6 @@ pub struct JournalEntry {
 pub const SCHEMA: &str = "dormouse/journal/1";
 
 impl JournalEntry {
-    /// Refuses an entry with another schema.
-    fn check_schema(&self, path: &Path) -> Result<()> {
-        if self.schema != SCHEMA {
-            let (path, found) = (path.to_owned(), self.schema.clone());
-            return Err(Error::Newer { path, found, known: SCHEMA.to_owned() });
-        }
-        Ok(())
-    }
-
     /// Refuses an entry with a path that no transaction may write: settings, hooks, anything
     /// outside the agent's directory.
     pub fn check_paths(&self, journal: &Path) -> Result<()> {
@@ -76,12 +68,9 @@ impl JournalEntry {
         let bad = writes.filter(|path| !layout::may_write(path));
         let bad = bad.chain(appends.filter(|path| !layout::may_append(path)));
         let mut bad = bad.chain(self.deletes.iter().filter(|path| !layout::may_delete(path)));
-        match bad.next() {
-            None => Ok(()),
-            Some(path) => {
-                Err(Error::damaged(journal, format!("no transaction changes `{path}`: it is not applied")))
-            }
-        }
+        bad.next().map_or(Ok(()), |path| {
+            Err(Error::damaged(journal, format!("no transaction changes `{path}`: it is not applied")))
+        })
     }
 
     /// True if the entry was written on another machine. False if either machine has no id.
@@ -164,7 +153,10 @@ fn decode_line(path: &Path, number: usize, line: &[u8]) -> Result<Option<Journal
         return Ok(None);
     }
     let entry: JournalEntry = decode_plain(path, number, &[b"{", body, b"}"].concat())?;
-    entry.check_schema(path)?;
+    if entry.schema != SCHEMA {
+        let path = path.to_owned();
+        return Err(Error::Newer { path, found: entry.schema, known: SCHEMA.to_owned() });
+    }
     if entry.number != number as u64 {
         return Err(Error::damaged(path, format!("line {number} says that it is line {}", entry.number)));
     }
@@ -477,19 +469,14 @@ impl UnfinishedJournal {
     /// if `state.json` is torn, equals what the last line writes or any line replaces, or changed
     /// no later than the journal. A restored `state.json` changed later.
     pub fn continues_state(&self, path: &Path, state: Option<&Content>) -> Result<bool> {
-        #[derive(Deserialize)]
-        struct Revision {
-            revision: u64,
-        }
         let Some(last) = self.entries().next_back() else { return Ok(true) };
-        let revision = |bytes: &[u8]| decode_plain::<Revision>(path, 0, bytes).map(|state| state.revision);
         let Some(state) = state else { return Ok(!self.is_of_this_boot()) };
         if self.is_of_this_boot() {
             // Within one boot no power cut has torn `state.json`: a read error means damage.
             return Ok(last.counts_at(decode::<State>(path, &state.bytes)?.revision));
         }
         let written = last.content_of(layout::STATE).flatten().map(str::as_bytes);
-        match revision(&state.bytes) {
+        match decode_plain::<IgnoredAny>(path, 0, &state.bytes) {
             Err(error) if conflict_marker(&state.bytes).is_some() => Err(error),
             Err(_) => Ok(true),
             Ok(_) => Ok(written == Some(&*state.bytes)

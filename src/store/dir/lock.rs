@@ -74,10 +74,9 @@ pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<Loc
                 file = open(path)?;
                 continue;
             }
-            if let Some(holder) = holder {
-                sign(&file, holder);
-            }
-            return Ok(Some(LockGuard::of(file, path)));
+            let held = LockGuard::of(file, path);
+            holder.into_iter().for_each(|holder| held.sign(holder));
+            return Ok(Some(held));
         }
         // The shared lock is refused only while a process holds the lock exclusively.
         if !attempt(&file, Sharing::Shared, path)? {
@@ -112,7 +111,11 @@ impl LockGuard {
 
     /// Writes into the lock file which process holds the lock.
     pub fn sign(&self, holder: &Holder) {
-        sign(&self.file, holder);
+        // The text is for people only: a failed write leaves the lock held.
+        let Ok(mut line) = serde_json::to_vec(holder) else { return };
+        line.push(b'\n');
+        let _ = self.file.write_all_at(&line, 0);
+        let _ = self.file.set_len(line.len() as u64);
     }
 }
 
@@ -122,8 +125,9 @@ pub fn inherited(path: &CapPath, file: File, holder: &Holder) -> Result<LockGuar
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
     }
     fs2::FileExt::try_lock_exclusive(&file).context("lock", path)?;
-    sign(&file, holder);
-    Ok(LockGuard::of(file, path))
+    let held = LockGuard::of(file, path);
+    held.sign(holder);
+    Ok(held)
 }
 
 /// Tries to lock an open file or directory. Returns false if another process has the lock.
@@ -175,8 +179,8 @@ pub fn acquire(path: &CapPath, holder: &Holder, patience: Duration) -> Result<Lo
                 file = open(path)?;
                 continue;
             }
-            sign(&file, holder);
             let held = LockGuard::of(file, path);
+            held.sign(holder);
             held.waited.set(has_waited.then(|| start.elapsed()));
             return Ok(held);
         }
@@ -198,14 +202,6 @@ pub fn acquire(path: &CapPath, holder: &Holder, patience: Duration) -> Result<Lo
 fn stood_still(asked: Duration, took: Duration) -> Duration {
     const STANDS_STILL: Duration = Duration::from_secs(1);
     Some(took.saturating_sub(asked)).filter(|late| *late >= STANDS_STILL).unwrap_or_default()
-}
-
-fn sign(file: &File, holder: &Holder) {
-    // The text is for people only: a failed write leaves the lock held.
-    let Ok(mut line) = serde_json::to_vec(holder) else { return };
-    line.push(b'\n');
-    let _ = file.write_all_at(&line, 0);
-    let _ = file.set_len(line.len() as u64);
 }
 
 /// Describes the holder of a lock from the lock file, and notes if the holder is stopped.

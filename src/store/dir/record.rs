@@ -22,9 +22,7 @@ struct Stamped<'a, T> {
 /// Encodes a record for a file: two spaces of indentation, keys in declaration order, a final
 /// newline. Equal records give equal bytes.
 pub fn encode<T: Record>(record: &T) -> Vec<u8> {
-    let mut bytes = json_bytes(serde_json::to_vec_pretty(&Stamped { schema: T::schema(), record }));
-    bytes.push(b'\n');
-    bytes
+    with_newline(serde_json::to_vec_pretty(&Stamped { schema: T::schema(), record }))
 }
 
 /// Encodes a record as one line of an archive.
@@ -34,15 +32,15 @@ pub fn encode_line<T: Record>(record: &T) -> Vec<u8> {
 
 /// Encodes a value that has its schema among its own fields as one line.
 pub fn encode_plain_line<T: Serialize>(value: &T) -> Vec<u8> {
-    let mut bytes = json_bytes(serde_json::to_vec(value));
-    bytes.push(b'\n');
-    bytes
+    with_newline(serde_json::to_vec(value))
 }
 
-/// Unwraps encoded JSON. Encoding can't fail: records have only values that JSON can express, and
-/// all keys of their maps are strings.
-fn json_bytes(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
-    encoded.unwrap_or_default()
+/// Adds a newline to encoded JSON. Encoding can't fail: records have only values that JSON can
+/// express, and all keys of their maps are strings.
+pub fn with_newline(encoded: serde_json::Result<Vec<u8>>) -> Vec<u8> {
+    let mut bytes = encoded.unwrap_or_default();
+    bytes.push(b'\n');
+    bytes
 }
 
 /// Decodes a record. Errors name the path, and the line and column if they are known. A record of a

@@ -12,6 +12,7 @@ use crate::model::message::InboxKey;
 use crate::model::tree::Blob;
 use crate::store::dir::layout;
 use crate::store::dir::merge::{age, merge_lines};
+use crate::store::dir::record::with_newline;
 
 use super::{Files, MergeContext, MergedFile, MergedTrees, one_change, text};
 
@@ -291,9 +292,7 @@ impl AgentMerge<'_> {
 
 /// Encodes a record as a file.
 fn bytes_of(record: &Value) -> Vec<u8> {
-    let mut bytes = serde_json::to_vec_pretty(record).unwrap_or_default();
-    bytes.push(b'\n');
-    bytes
+    with_newline(serde_json::to_vec_pretty(record))
 }
 
 /// Returns the priority and id of a message from the path of its file; `None` for other files.
