@@ -61,11 +61,17 @@ impl DirTxn<'_> {
         self.scan()?;
         let agent = self.agent;
         let mut exported = self.empty_export()?;
+        if is_moved && agent.store.is_shared() {
+            // Members of the sharing group can't read in `state.json` that the agent was moved, so
+            // they lose the permission to add files before the inbox is listed.
+            agent.dir.join(layout::INBOX).set_mode(0o700)?;
+        }
         exported.collect(false)?;
         if is_moved {
+            let list = agent.dir.join(layout::TAKEN);
             match TakenInbox::read(&agent.dir)? {
                 Some(taken) => exported.files.retain(|file| taken.has_of(&file.path)),
-                None => agent.note_taken(&TakenInbox::of(exported.files.iter().map(|file| &*file.path)))?,
+                None => agent.replace_file(&list, &TakenInbox::of(exported.paths()).encode())?,
             }
         }
         Ok(exported)

@@ -54,7 +54,7 @@ impl TakenInbox {
 
     /// Encodes the list, one path a line; a byte that is not printable ASCII becomes `%` and two
     /// hexadecimal digits.
-    fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for path in &self.paths {
             for byte in path.as_os_str().as_bytes() {
@@ -108,16 +108,6 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl DirAgent<'_> {
-    /// Writes the list of the exported inbox files, durably. The caller holds the agent's lock.
-    pub(super) fn note_taken(&self, taken: &TakenInbox) -> Result<()> {
-        if self.store.is_shared() {
-            // Members of the sharing group can't read in `state.json` that the agent was moved, so
-            // they lose the permission to add files.
-            self.dir.join(layout::INBOX).set_mode(0o700)?;
-        }
-        self.replace_file(&self.dir.join(layout::TAKEN), &taken.encode())
-    }
-
     /// Returns the inbox files of a moved agent that arrived too late to be exported, as paths
     /// relative to the inbox. Empty for an agent that was not moved.
     pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
