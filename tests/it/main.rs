@@ -78,6 +78,7 @@ mod git_push;
 mod git_races;
 mod git_sync;
 mod group_members;
+mod group_races;
 mod harness;
 mod help;
 mod hook_delivery;

@@ -5,7 +5,7 @@ use std::fs::File;
 use rustix::fs::Advice;
 use uuid::Uuid;
 
-use crate::cap_fs::{Access, CapPath};
+use crate::cap_fs::{Access, CapPath, Number};
 use crate::error::Result;
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
@@ -22,6 +22,8 @@ use super::stale_files::make_dir_unlocked;
 #[derive(Debug)]
 pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
+    /// Number of the agent's directory when the batch was begun.
+    here: Number,
     disk: Disk,
     dir: CapPath,
     /// Directory of the staged messages, which can be renamed into the inbox as a whole.
@@ -38,13 +40,13 @@ impl DirAgent<'_> {
     /// Starts a batch of messages for the inbox, in its own directory. `name` must be unique among
     /// batches. The next step that comes to rest removes the batches of killed commands.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
-        let (disk, dir) = (self.store.disk, self.staging(&format!("batch-{}", name.simple())));
-        let lock = make_dir_unlocked(&dir, disk.access)?;
+        let (disk, here) = (self.store.disk, self.here()?);
+        let dir = self.staging(&format!("batch-{}", name.simple()));
+        let lock = self.unless_departed(make_dir_unlocked(&dir, disk.access), here, 0)?;
         let bucket = dir.join("bucket");
         // From here on, dropping the batch removes its directory.
-        let batch = DirBatch { agent: self, disk, dir, bucket, lock, keys: Vec::new(), unsynced: Vec::new() };
-        batch.bucket.make_dir_for(disk.access)?;
-        Ok(batch)
+        let batch = DirBatch { agent: self, here, disk, dir, bucket, lock, keys: vec![], unsynced: vec![] };
+        self.unless_departed(batch.bucket.make_dir_for(disk.access).map(|_| batch), here, 0)
     }
 }
 
@@ -52,7 +54,8 @@ impl DirBatch<'_> {
     /// Writes a message into the batch. It is durable after `sync`, and in the inbox after `admit`.
     pub fn stage(&mut self, message: &Message) -> Result<()> {
         let path = self.staged(message.key());
-        let file = self.disk.stage_unsynced(&path, &encode(message))?;
+        let file = self.disk.stage_unsynced(&path, &encode(message));
+        let file = self.agent.unless_departed(file, self.here, 0)?;
         self.keys.push(message.key());
         if self.keys.len() > ONE_BY_ONE || !self.disk.syncs() {
             return Ok(());
@@ -89,10 +92,8 @@ impl DirBatch<'_> {
     /// `moved` if the agent was moved away meanwhile: the inbox keeps only the messages that the
     /// export of the agent has. `no_agent` if the agent was removed: no message is kept.
     pub fn admit(self, now: Time) -> Result<()> {
-        let here = self.agent.here()?;
-        self.agent.unless_gone(self.place())?;
         let names: Vec<String> = self.keys.iter().map(|key| format!("{key}.json")).collect();
-        self.agent.unless_left(here, &names, now)
+        self.agent.confirm(self.place(), self.here, &names, now)
     }
 
     fn staged(&self, key: InboxKey) -> CapPath {

@@ -126,29 +126,60 @@ impl DirAgent<'_> {
         Ok(self.late()?.len())
     }
 
-    /// Removes and refuses files that arrived in a moved agent's inbox too late to be exported. The
-    /// caller has just put files with these `names` there, without the lock. `here`: number of the
-    /// agent's directory before that. A user who can't read `state.json` gets no error.
-    pub(super) fn unless_left(&self, here: Number, names: &[String], now: Time) -> Result<()> {
-        let is_renamed = || self.store.is_renamed(&self.name, here);
-        if self.dir.cap().number()? != Some(here) {
-            // After a rename the files are in the inbox of the renamed agent.
-            return if is_renamed()? { Ok(()) } else { self.unless_replaced(names, now) };
+    /// Confirms the arrival of files with these `names`, which the caller has just `put` into the
+    /// inbox without the lock. Removes and refuses files that arrived too late to be exported.
+    /// `here`: number of the agent's directory before that.
+    pub(super) fn confirm(&self, put: Result<()>, here: Number, names: &[String], now: Time) -> Result<()> {
+        if self.store.guest.is_some() {
+            return self.unless_departed(put, here, names.len());
         }
-        let checked = match self.peek() {
-            Ok(state) if state.moved.is_some() => self.unless_moved(names, now),
-            Err(error @ Error::NoAgent { .. }) => Err(error),
-            Ok(_) | Err(_) => Ok(()),
+        let is_here = self.dir.cap().number()? == Some(here);
+        let checked = match self.unless_gone(put) {
+            // A new agent has this name now; the staged files went with the old agent.
+            Err(error) if error.is_not_found() && !is_here => return self.unless_replaced(names, now),
+            Err(error) => return Err(error),
+            Ok(()) if !is_here => self.unless_replaced(names, now),
+            Ok(()) => match self.peek() {
+                Ok(state) if state.moved.is_some() => self.unless_moved(names, now),
+                Err(error @ Error::NoAgent { .. }) => Err(error),
+                Ok(_) | Err(_) => Ok(()),
+            },
         };
         match checked {
-            Err(Error::NoAgent { .. }) if is_renamed()? => Ok(()),
+            // After a rename the files are in the inbox of the renamed agent.
+            Err(error) if !error.is_moved() && self.store.is_renamed(&self.name, here)? => Ok(()),
             checked => checked,
         }
     }
 
+    /// Returns the result of an operation in the inbox. Refuses a member of the sharing group, who
+    /// can't read where the agent is, if it has departed. `count`: number of messages and hints
+    /// that the operation delivers.
+    pub(super) fn unless_departed<T>(&self, done: Result<T>, here: Number, count: usize) -> Result<T> {
+        if self.store.guest.is_none() {
+            return done;
+        }
+        // An operation that has failed may have delivered all but the last.
+        let may_be_there = count > usize::from(done.is_err());
+        let inbox = self.dir.join(layout::INBOX).glance();
+        let is_closed = inbox.is_ok_and(|inbox| inbox.is_some_and(|inbox| inbox.st_mode & 0o070 == 0));
+        let (kind, event) = match (self.dir.cap().number()?, done) {
+            (None, _) if !may_be_there => return Err(self.gone()),
+            (None, _) => (Error::MOVED, "was renamed or removed meanwhile"),
+            (Some(there), _) if there != here => {
+                ("agent_replaced", "was replaced by another agent meanwhile")
+            }
+            (_, Err(error)) if is_closed && error.kind() == "not_allowed" => (Error::MOVED, "was moved away"),
+            (_, done) => return done,
+        };
+        let known = if may_be_there { "a message may have reached it" } else { "no message has reached it" };
+        let hint = "ask the owner where it is; there the same `--dedupe-key` admits a message once";
+        Err(Error::refused(kind, format!("`{}` {event}: {known}", self.name)).with_hint(hint))
+    }
+
     /// Error unless all these arrivals are in the inbox of the new agent of this name: an import
     /// moves them from the replaced agent to the new inbox, a removal deletes them.
-    pub(super) fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
+    fn unless_replaced(&self, names: &[String], now: Time) -> Result<()> {
         let _held = self.change(now)?;
         let mut arrived = 0;
         for name in names {
@@ -200,8 +231,7 @@ impl DirAgent<'_> {
     /// Finds a new file in the inbox, in a subdirectory, or in the inbox that a step has replaced.
     fn find_arrival(&self, name: &str) -> Result<Option<CapPath>> {
         let inbox = self.dir.join(layout::INBOX);
-        let former = self.dir.join(layout::FORMER);
-        let mut dirs = vec![inbox.clone(), former];
+        let mut dirs = vec![inbox.clone(), self.dir.join(layout::FORMER)];
         dirs.extend(
             inbox.entries()?.iter().filter(|entry| entry.is_dir).map(|entry| inbox.join(&entry.name)),
         );

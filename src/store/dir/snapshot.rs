@@ -65,14 +65,7 @@ impl DirAgent<'_> {
         let now = id.minted_at().unwrap_or(Time::from_millis(0));
         let put =
             self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(&path), text.as_bytes());
-        match self.unless_gone(put) {
-            // A new agent has this name now; the staged file went with the old agent.
-            Err(error) if error.is_not_found() && self.here()? != here => {
-                return self.unless_replaced(&[name.to_owned()], now);
-            }
-            put => put?,
-        }
-        self.unless_left(here, &[name.to_owned()], now)
+        self.confirm(put, here, &[name.to_owned()], now)
     }
 }
 
