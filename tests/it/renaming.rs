@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::harness::{Ran, Sandbox, each_in_parallel, one_in};
 use crate::paused::{self, Held};
 use crate::setup::{add, agents, failure, hook, names, objects, own_name, say, started, texts};
+use crate::sharing::mode;
 use crate::strace::{self, Harm};
 use crate::travel::{
     WRITES, at_once, changing_calls, each_on_full_disk, export, healthy, held_at_some_calls, in_turn,
@@ -346,6 +347,63 @@ fn a_renaming_that_finds_the_disk_full_loses_nothing() {
         assert!([0, 1, 6].contains(&failed.code()), "{what}");
         can_be_completed(here, what);
     });
+}
+
+/// Lets the call that gives the directory its new name fail, alone or with all later renames of
+/// files, and the sync after that call.
+#[test]
+fn a_renaming_whose_main_call_fails_can_be_completed() {
+    needs!("strace");
+    let template = estate();
+    let words = ["rename", "ada", "eve"];
+    let calls = strace::record(&template.copy(), &words, "").points();
+    let renames = paused::call(&calls, "rename", "agents/eve");
+    let after: Vec<_> = calls.iter().skip_while(|call| !std::ptr::eq(*call, renames)).cloned().collect();
+    let syncs = paused::call(&after, "fsync", "/agents>");
+    for (call, harm, marked) in [
+        (renames, Harm::Error("EACCES"), None),
+        (renames, Harm::ErrorsFrom("EROFS"), Some("ada")),
+        (syncs, Harm::Error("EIO"), Some("eve")),
+    ] {
+        let here = template.copy();
+        let harmed = strace::harm(&here, &words, "", call, harm);
+        let what = format!("{call}: {}", harmed.ran);
+        assert!(harmed.hit[0].contains("agents"), "{what}");
+        assert_eq!(harmed.ran.code(), 1, "{what}");
+        let there = agents(&here);
+        assert_eq!(there, [marked.unwrap_or("ada"), "kid"], "{what}");
+        assert_eq!(here.json(["get", &there[0]])["moved"].is_object(), marked.is_some(), "{what}");
+        assert_eq!(harmed.ran.stderr.contains("is still marked for renaming"), marked.is_some(), "{what}");
+        can_be_completed(&here, &what);
+    }
+}
+
+/// Makes `agents/` read-only for a renaming, and then a child unreadable, whose record of its
+/// parent has to be changed.
+#[test]
+fn a_renaming_that_lacks_a_permission_leaves_a_usable_agent_or_can_be_repeated() {
+    let here = estate().of_an_ordinary_user();
+    let (parent, kid) = (here.store().join("agents"), here.agent("kid"));
+    mode(&parent, 0o500);
+    refused(&here, &["rename", "ada", "eve"], 1, "not_allowed");
+    assert_eq!(
+        (agents(&here), &here.json(["get", "ada"])["moved"]),
+        (vec!["ada".into(), "kid".into()], &Value::Null)
+    );
+    let before = queued(&here, "ada").len();
+    say(&here, "as before");
+    here.run(["tick", "ada"]);
+    mode(&parent, 0o700);
+    healthy(&here);
+    mode(&kid, 0o000);
+    refused(&here, &["rename", "ada", "eve"], 1, "not_allowed");
+    let error = failure(&refused(&here, &["enqueue", "eve", "x"], 4, "moved"));
+    assert!(error["hint"].as_str().unwrap().contains("`dormouse rename ada eve` ends that"), "{error}");
+    mode(&kid, 0o700);
+    renamed(&here, "ada", "eve");
+    assert_eq!(queued(&here, "eve").len(), before);
+    assert_eq!(here.json(["get", "kid"])["parent"], "eve");
+    healthy(&here);
 }
 
 #[test]
