@@ -421,17 +421,17 @@ impl Dashboard {
             // The selection stays on this agent even if another agent is later sorted above it.
             self.chosen = self.fleet.from(0).next().map(|(name, _)| name.clone());
         }
-        let asks = |question: String| Some((question, true));
+        let is_asking = !matches!(self.footer, FooterState::Keys | FooterState::Message(_));
         let foot = match &self.footer {
             FooterState::Keys => None,
-            FooterState::Message(said) => Some((said.clone(), false)),
+            FooterState::Message(said) => Some(said.clone()),
             FooterState::Confirm(act, name) => {
-                asks(format!("{} {name}? y/n: {}", act.name, act.doubt.unwrap_or_default()))
+                Some(format!("{} {name}? y/n: {}", act.name, act.doubt.unwrap_or_default()))
             }
             FooterState::ConfirmQuit => {
-                asks("quit? y/n: a step that was begun here still runs, and ends with it".to_owned())
+                Some("quit? y/n: a step that was begun here still runs, and ends with it".to_owned())
             }
-            FooterState::EditFilter => asks(format!("show agents with: {}_", self.fleet.filter())),
+            FooterState::EditFilter => Some(format!("show agents with: {}_", self.fleet.filter())),
         };
         let view = match &self.detail_view {
             Some(detail_view) => ScreenView::One {
@@ -442,8 +442,8 @@ impl Dashboard {
             },
             None => ScreenView::Fleet { fleet: &self.fleet, above: self.top, chosen: at },
         };
-        let (now, colored) = (session.clock.now(), session.out.is_colored());
-        let shown = ScreenContents { now, colored, trouble: self.trouble.as_deref(), view, foot };
+        let (now, trouble) = (session.clock.now(), self.trouble.as_deref());
+        let shown = ScreenContents { now, colored: session.out.is_colored(), trouble, view, foot, is_asking };
         let mut above = 0;
         screen.draw(|frame| above = draw(frame, &shown))?;
         if let Some(detail_view) = &mut self.detail_view {

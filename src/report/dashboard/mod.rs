@@ -28,9 +28,10 @@ pub struct ScreenContents<'a> {
     /// Error because of which the shown state is outdated.
     pub trouble: Option<&'a str>,
     pub view: ScreenView<'a>,
-    /// Text of the last line, and true if it waits for the user's answer, or for more letters of a
-    /// search text. Without a text the line names the keys.
-    pub foot: Option<(String, bool)>,
+    /// Text of the last line. Without a text the line names the keys.
+    pub foot: Option<String>,
+    /// True if the last line waits for the user's answer, or for more letters of a search text.
+    pub is_asking: bool,
 }
 
 pub enum ScreenView<'a> {
@@ -110,8 +111,8 @@ fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'stat
         ScreenView::One { .. } => OF_ONE,
     };
     match &shown.foot {
-        Some((question, true)) => Row::styled(fit(question, width), paint.head()),
-        Some((said, false)) => Row::raw(fit(said, width)),
+        Some(question) if shown.is_asking => Row::styled(fit(question, width), paint.head()),
+        Some(message) => Row::raw(fit(message, width)),
         None => {
             let hints: Vec<&str> = keys.iter().chain(ACTS).copied().collect();
             let fitting = (0..=hints.len()).rev().map(|count| hints[..count].join("  "));
