@@ -228,17 +228,33 @@ pub fn changed_at(found: &Stat) -> Time {
     Time::from_millis(found.st_ctime.saturating_mul(1000).saturating_add(millis))
 }
 
-/// Returns an unused path in a directory: with this name, or with this name and a number.
-pub fn free_place(dir: &CapPath, name: &OsStr) -> Result<CapPath> {
-    let mut place = dir.join(name);
-    let mut number = 0;
-    while place.exists()? {
-        number += 1;
-        let mut name = name.to_owned();
-        name.push(format!(".{number}"));
-        place = dir.join(name);
+/// Returns an unused path in a directory: with this name, or with this name and a number. The path
+/// with `suffix` added is unused, too.
+pub fn free_place(dir: &CapPath, name: &OsStr, suffix: &str) -> Result<CapPath> {
+    let numbered = |number: u32, suffix: &str| {
+        let mut numbered = name.to_owned();
+        if number > 0 {
+            numbered.push(format!(".{number}"));
+        }
+        numbered.push(suffix);
+        dir.join(numbered)
+    };
+    let is_taken =
+        |number| Ok::<bool, Error>(numbered(number, "").exists()? || numbered(number, suffix).exists()?);
+    if !is_taken(0)? {
+        return Ok(numbered(0, ""));
     }
-    Ok(place)
+    // A linear search would be slow if a script has submitted this name for months.
+    let (mut taken, mut free) = (0, 1);
+    while is_taken(free)? {
+        taken = free;
+        free = free.saturating_mul(2);
+    }
+    while free - taken > 1 {
+        let middle = taken + (free - taken) / 2;
+        if is_taken(middle)? { taken = middle } else { free = middle }
+    }
+    Ok(numbered(free, ""))
 }
 
 /// Returns the length of a file that only grows, and true if its last line is complete.

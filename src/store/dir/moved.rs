@@ -308,7 +308,7 @@ fn carry_dir(from: &CapPath, below: &Path, taken: &TakenInbox, to: &CapPath) -> 
             } else if entry.is_dir {
                 carry_dir(from, &path, taken, to)?;
             } else {
-                let place = files::free_place(to, &entry.name)?;
+                let place = files::free_place(to, &entry.name, "")?;
                 cap.rename_if_free(&place)?;
             }
         }

@@ -53,7 +53,7 @@ impl DirAgent<'_> {
         let dir = self.dir.join(layout::QUARANTINE);
         dir.make_dirs()?;
         let name = cap.below(self.dir.cap()).to_string_lossy().replace('/', "__");
-        let place = files::free_place(&dir, OsStr::new(&name))?;
+        let place = files::free_place(&dir, OsStr::new(&name), "")?;
         files::rename(cap, &place).map(|()| place)
     }
 
@@ -70,7 +70,7 @@ impl DirAgent<'_> {
                 return Ok(place.display().to_string());
             }
         }
-        let place = files::free_place(&dir, &name)?;
+        let place = files::free_place(&dir, &name, "")?;
         let temporary = self.dir.join(layout::TMP).join(format!("aside-{}", std::process::id()));
         self.store.disk.replace_unlocked(&temporary, &place, bytes)?;
         Ok(place.display().to_string())

@@ -179,13 +179,14 @@ impl DirTxn<'_> {
         rejected.make_dirs()?;
         let name = path.file_name().unwrap_or(path.as_os_str());
         let name = given_name(Path::new(name)).map_or(name, Path::as_os_str);
-        let name = free_name(&rejected, name)?;
+        let place = files::free_place(&rejected, name, REASON)?;
+        let name = place.name();
         // The reason is written first: even if the step is killed, each rejected file has a reason.
-        self.write_reason(&rejected, &name, reason)?;
+        self.write_reason(&rejected, name, reason)?;
         let from = inbox.join(path);
-        let moved = files::move_if_there(&from, &rejected.join(&name));
+        let moved = files::move_if_there(&from, &place);
         if !matches!(moved, Ok(true)) {
-            rejected.join(reason_name(&name)).remove()?;
+            rejected.join(reason_name(name)).remove()?;
         }
         if !moved? {
             return Ok(QuarantineOutcome::Gone);
@@ -201,8 +202,9 @@ impl DirTxn<'_> {
         if is_ours(rejected)? {
             return Ok(());
         }
-        let taken = free_name(inbox, taken_name(Path::new(layout::REJECTED)).as_os_str())?;
-        files::move_if_there(rejected, &inbox.join(taken)).map(drop)
+        let taken = taken_name(Path::new(layout::REJECTED));
+        let place = files::free_place(inbox, taken.as_os_str(), REASON)?;
+        files::move_if_there(rejected, &place).map(drop)
     }
 
     fn write_reason(&self, rejected: &CapPath, name: &OsStr, reason: &str) -> Result<()> {
@@ -219,8 +221,8 @@ impl DirTxn<'_> {
         }
         let (name, disk) = (&one.name, self.agent.store.disk);
         let (inbox, rejected) = (self.agent.dir.join(layout::INBOX), rejected_dir(self.agent));
-        let name_there = free_name(&inbox, &name_in_inbox(name))?;
-        let is_there = files::move_if_there(&rejected.join(name), &inbox.join(&name_there))?;
+        let place = files::free_place(&inbox, &name_in_inbox(name), REASON)?;
+        let is_there = files::move_if_there(&rejected.join(name), &place)?;
         disk.sync_dir(&inbox)?;
         rejected.join(reason_name(name)).remove()?;
         disk.sync_dir(&rejected)?;
@@ -253,37 +255,6 @@ fn reason_name(name: &OsStr) -> OsString {
     let mut name = name.to_owned();
     name.push(REASON);
     name
-}
-
-/// Returns a name that is unused in a directory, and whose reason file would not replace a file:
-/// `name` itself, or `name` with a number.
-fn free_name(dir: &CapPath, name: &OsStr) -> Result<OsString> {
-    let numbered = |number: u32| {
-        let mut numbered = name.to_owned();
-        if number > 0 {
-            numbered.push(format!(".{number}"));
-        }
-        numbered
-    };
-    let is_there = |name: &OsStr| dir.join(name).exists();
-    let is_taken = |number: u32| {
-        let name = numbered(number);
-        Ok::<bool, Error>(is_there(&name)? || is_there(&reason_name(&name))?)
-    };
-    if !is_taken(0)? {
-        return Ok(numbered(0));
-    }
-    // A linear search would be slow if a script has submitted this name for months.
-    let (mut taken, mut free) = (0, 1);
-    while is_taken(free)? {
-        taken = free;
-        free = free.saturating_mul(2);
-    }
-    while free - taken > 1 {
-        let middle = taken + (free - taken) / 2;
-        if is_taken(middle)? { taken = middle } else { free = middle }
-    }
-    Ok(numbered(free))
 }
 
 /// Returns the name under which a rejected file is moved back into the inbox. A message or hint
