@@ -17,11 +17,6 @@ impl DirAgent<'_> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
     }
 
-    /// Takes the lease, and waits for another holder up to the maximum time for locks.
-    pub(in crate::store) fn lease_in_time(&self, subject: Subject, now: Time) -> Result<LockGuard> {
-        lock::acquire(&self.lease_of(subject)?, &self.store.holder(now), self.store.opener.patience)
-    }
-
     /// Takes over a lease from the parent process, which held it when this process was started.
     pub(in crate::store) fn inherited_lease(
         &self,

@@ -33,7 +33,7 @@ use super::{Store, ops};
 const READ_ATTEMPTS: u32 = 100;
 
 /// Pause between two attempts to take a lease.
-const BETWEEN_TRIES: Duration = Duration::from_millis(100);
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// Agent of an open store: its local directory, and its records in files or a database.
 #[derive(Debug)]
@@ -227,19 +227,19 @@ impl<'s> Agent<'s> {
     /// Takes the lease of a run or a task. Returns `None` if another process that is alive, or may
     /// be alive, has the lease.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<HeldLease>> {
-        let Some(guard) = self.ready_local()?.lease(subject, now)? else { return Ok(None) };
-        Ok(self.leased_or(subject, guard)?.ok())
+        let guard = self.ready_local()?.lease(subject, now)?;
+        guard.map_or(Ok(None), |guard| self.lease_along(subject, guard))
     }
 
     /// Takes the lease, and waits for another holder up to the timeout for locks.
     pub fn lease_in_time(&self, subject: Subject, now: Time) -> Result<HeldLease> {
         let begun = Instant::now();
-        let mut guard = self.ready_local()?.lease_in_time(subject, now)?;
         loop {
-            match self.leased_or(subject, guard)? {
-                Ok(leased) => return Ok(leased),
-                Err(back) if begun.elapsed() < self.store.local.patience() => guard = back,
-                Err(_) => return Err(self.busy(begun.elapsed())),
+            if let Some(leased) = self.lease(subject, now)? {
+                return Ok(leased);
+            }
+            if begun.elapsed() >= self.store.local.patience() {
+                return Err(self.busy(begun.elapsed()));
             }
             std::thread::sleep(BETWEEN_TRIES);
         }
@@ -253,7 +253,7 @@ impl<'s> Agent<'s> {
     /// Takes over a lease from the parent process, which held it when this process was started.
     pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<HeldLease> {
         let guard = self.source.local.inherited_lease(subject, file, now)?;
-        self.leased_or(subject, guard)?.map_err(|_| self.busy(Duration::ZERO))
+        self.lease_along(subject, guard)?.ok_or_else(|| self.busy(Duration::ZERO))
     }
 
     /// True if a living process has the lease. Does not take it.
@@ -279,18 +279,10 @@ impl<'s> Agent<'s> {
     }
 
     /// Takes the lease in the store, in addition to `guard`, the lock of this machine. Returns
-    /// `guard` if another process has that lease.
-    fn leased_or(
-        &self,
-        subject: Subject,
-        guard: LockGuard,
-    ) -> Result<std::result::Result<HeldLease, LockGuard>> {
-        let lasts = self.store.local.lease.as_std();
+    /// `None` if another process has that lease.
+    fn lease_along(&self, subject: Subject, guard: LockGuard) -> Result<Option<HeldLease>> {
         let lease = self.records().lease(subject, &|| self.store.local.claimant())?;
-        Ok(match lease {
-            Some(lease) => Ok(HeldLease::new(guard, lease, lasts)),
-            None => Err(guard),
-        })
+        Ok(lease.map(|lease| HeldLease::new(guard, lease, self.store.local.lease.as_std())))
     }
 
     /// Runs `work` in the local agent directory, and once more if a command that removes or renames
