@@ -25,7 +25,6 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::dir::inbox::{Dropped, QuarantineOutcome};
-use super::settings::Settings;
 
 pub use super::dir::keys::KeyWindow;
 pub use super::dir::months::ENDED;
@@ -389,11 +388,8 @@ pub trait Txn: Debug {
         Ok(QuarantineOutcome::Stays("it is no file that could be moved".to_owned()))
     }
 
-    /// Replaces `agent.toml`.
-    fn replace_policy(&self, settings: &Settings) -> Result<()>;
-
-    /// Replaces `identity.json`.
-    fn replace_identity(&self, identity: &str) -> Result<()>;
+    /// Replaces `agent.toml` ([`Op::Policy`]) or `identity.json` ([`Op::Identity`]).
+    fn put(&self, op: Op) -> Result<()>;
 }
 
 /// Lock of an agent in a store outside the state directory.

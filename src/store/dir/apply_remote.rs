@@ -190,16 +190,13 @@ impl DirStore {
             return Ok(false);
         }
         let mut staged = self.stage_copy(name)?;
-        let dir = &staged.agent().dir;
-        layout::AGENT_DIRS.iter().try_for_each(|name| dir.join(name).make_dirs())?;
         for file in files {
-            let cap = dir.join(&file.path);
-            cap.parent().make_dirs()?;
-            self.disk.stage_unsynced(&cap, file.after.as_deref().unwrap_or_default())?;
+            staged.append(&file.path, file.after.as_deref().unwrap_or_default())?;
             if file.is_program {
-                cap.set_mode(0o700)?;
+                staged.agent().dir.join(&file.path).set_mode(0o700)?;
             }
         }
+        staged.furnish()?;
         staged.place_if_free()
     }
 

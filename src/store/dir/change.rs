@@ -12,7 +12,6 @@ use crate::model::record::Plane;
 use crate::model::time::Time;
 
 use super::super::backend::{Arrival, Op, ReadView, Txn};
-use super::super::settings::Settings;
 use super::agent::DirAgent;
 use super::backlog::Filing;
 use super::changes::{Append, Write};
@@ -21,7 +20,7 @@ use super::inbox::{self, Dropped, QuarantineOutcome};
 use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
 use super::snapshot::DirReadView;
 use super::view::View;
-use super::{dedupe, files, keys, layout, lock, machine};
+use super::{copying, dedupe, files, keys, layout, lock, machine};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 
@@ -235,11 +234,6 @@ impl<'a> DirTxn<'a> {
         journal.cut(disk)
     }
 
-    fn replace_own(&self, path: &str, text: &str) -> Result<()> {
-        self.agent.replace_file(&self.agent.dir.join(path), text.as_bytes())?;
-        self.agent.store.share([&self.agent.dir]).map(drop)
-    }
-
     /// Replaces records, `state.json` among them, by those of another clone, all or none.
     pub(super) fn replace(
         &self,
@@ -441,13 +435,11 @@ impl Txn for DirTxn<'_> {
         }
     }
 
-    fn replace_policy(&self, settings: &Settings) -> Result<()> {
-        self.replace_own(layout::POLICY, &settings.text)
-    }
-
-    fn replace_identity(&self, identity: &str) -> Result<()> {
+    fn put(&self, op: Op) -> Result<()> {
         self.empty_journal()?;
-        self.replace_own(layout::IDENTITY, identity)
+        let agent = self.agent;
+        copying::put(op, &mut |path, bytes| agent.replace_file(&agent.dir.join(path), bytes))?;
+        agent.store.share([&agent.dir]).map(drop)
     }
 }
 

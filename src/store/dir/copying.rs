@@ -17,7 +17,7 @@ use crate::model::trigger::Trigger;
 use crate::model::work::WorkItem;
 use crate::workdir;
 
-use super::super::backend::{ENDED, EachOp, Op};
+use super::super::backend::{Arrival, ENDED, EachOp, Op};
 use super::inbox::{self, Name};
 use super::layout::AgentDir;
 use super::months::{self, Month};
@@ -25,6 +25,33 @@ use super::record::line_text;
 use super::travel::walk;
 use super::view::View;
 use super::{layout, lines};
+
+/// Calls `put` with the file that an operation writes, or with the next part of the file: its path
+/// in the agent's directory, and the bytes. Other operations are ignored.
+pub fn put(op: Op, put: &mut dyn FnMut(&str, &[u8]) -> Result<()>) -> Result<()> {
+    match op {
+        Op::Identity(text) => put(layout::IDENTITY, text.as_bytes()),
+        Op::Policy(settings) => put(layout::POLICY, settings.text.as_bytes()),
+        Op::State { text, .. } => put(layout::STATE, text.as_bytes()),
+        Op::Open { plane, id, text } => put(&layout::open(plane, &id), text.as_bytes()),
+        Op::Plan { work, text } => put(&layout::plan(&work), text.as_bytes()),
+        Op::Arrived(Arrival::Message { key, text }) => put(&layout::message(key), text.as_bytes()),
+        Op::Arrived(Arrival::Hint { id, text }) => put(&layout::hint(id), text.as_bytes()),
+        Op::Ended { kind, id: _, at, text } => put(&layout::archive(at, kind), text.as_bytes()),
+        Op::Saved { checkpoint, part: _, bytes } => put(&layout::checkpoint(checkpoint), &bytes),
+        Op::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes()),
+        Op::Closed { .. }
+        | Op::MessageTaken(_)
+        | Op::HintTaken(_)
+        | Op::Key { .. }
+        | Op::KeysForgotten(_)
+        | Op::TriggerKey { .. }
+        | Op::InboxClosed(_)
+        | Op::Unsaved(_)
+        | Op::LocalDir(_)
+        | Op::Forgotten { .. } => Ok(()),
+    }
+}
 
 /// Error if an exported file can't be expressed as an operation.
 pub fn refuse_unfit(view: &View<'_>) -> Result<()> {

@@ -9,7 +9,7 @@ mod batch;
 mod change;
 mod changes;
 pub mod config;
-mod copying;
+pub mod copying;
 pub mod dedupe;
 mod delete;
 mod doctor;
@@ -89,8 +89,8 @@ pub use sweep::Swept;
 pub use watch::DirWatch;
 
 use super::anchor::Anchor;
-use super::backend::Backend;
 pub use super::backend::Subject;
+use super::backend::{Backend, Ops};
 
 use files::Disk;
 use layout::AgentDir;
@@ -186,42 +186,25 @@ impl DirStore {
         Ok(Some(DirAgent::new(self, name.clone(), dir)))
     }
 
-    /// Creates an agent, complete: before the last rename no other command sees it.
-    pub(in crate::store) fn create(&self, new: &NewAgent) -> Result<()> {
-        let name = &new.identity.name;
+    /// Creates an agent from all operations that make it, and with these hooks. Before the last
+    /// rename no other command sees it. Returns `false`, and changes nothing, if the name is taken.
+    pub(in crate::store) fn create(
+        &self,
+        name: &AgentName,
+        ops: Ops<'_>,
+        hooks: &[HookFile],
+    ) -> Result<bool> {
         if self.is_taken(name)? {
-            return Err(agent_exists(name));
+            return Ok(false);
         }
         let mut staged = self.stage(name, name)?;
-        self.stage_agent(&staged.agent().dir, new)?;
+        staged.furnish()?;
+        ops(&mut |op| copying::put(op, &mut |path, bytes| staged.append(path, bytes)))?;
+        let agent = staged.agent();
+        agent.furnish(hooks)?;
+        self.share([&agent.dir])?;
         // Another process may have just created an agent of this name.
-        if staged.place_if_free()? { Ok(()) } else { Err(agent_exists(name)) }
-    }
-
-    fn stage_agent(&self, staged: &AgentDir, new: &NewAgent) -> Result<()> {
-        for dir in layout::AGENT_DIRS {
-            staged.join(dir).make_dirs()?;
-        }
-        let trigger = format!("{}/{}.json", layout::TRIGGERS, new.trigger.id);
-        let ledger = layout::ledger(new.identity.created_at);
-        let contents = [
-            (layout::IDENTITY, record::encode(&new.identity)),
-            (layout::POLICY, new.policy.clone().into_bytes()),
-            (layout::STATE, record::encode(&new.state)),
-            (&trigger, record::encode(&new.trigger)),
-            (&ledger, new.events.iter().flat_map(record::encode_plain_line).collect()),
-            (layout::KEPT, git::KEPT.into()),
-            (layout::JOURNAL, Vec::new()),
-        ];
-        for (path, bytes) in contents {
-            self.disk.stage_unsynced(&staged.join(path), &bytes)?;
-        }
-        for hook in &new.hooks {
-            let cap = staged.join(layout::HOOKS).join(&hook.name);
-            self.disk.stage_unsynced(&cap, &hook.content)?;
-            cap.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
-        }
-        self.share([staged]).map(drop)
+        staged.place_if_free()
     }
 }
 

@@ -24,7 +24,6 @@ use super::backend::{
     LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreProperties,
     Subscription, Txn, UseOutcome,
 };
-use super::settings::Settings;
 use texts::Texts;
 
 /// Agent with its current records, and the owners of its lock and its leases.
@@ -367,15 +366,9 @@ impl Txn for MemoryTxn {
         Ok(())
     }
 
-    fn replace_policy(&self, settings: &Settings) -> Result<()> {
+    fn put(&self, op: Op) -> Result<()> {
         self.0.refuse_fenced()?;
-        self.0.edit(|texts| texts.policy = settings.clone());
-        Ok(())
-    }
-
-    fn replace_identity(&self, identity: &str) -> Result<()> {
-        self.0.refuse_fenced()?;
-        self.0.edit(|texts| identity.clone_into(&mut texts.identity));
+        self.0.edit(|texts| texts.change(op, texts.number));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use crate::model::id::AgentName;
 use crate::workdir;
 
 use super::super::backend::{Arrival, Claim, Op};
-use super::super::settings::{Settings, Takes};
+use super::super::settings::Takes;
 use super::sql;
 use super::tables::{Rows, TABLES};
 use super::wire::{Statement, Value};
@@ -167,7 +167,14 @@ pub fn apply(agent: i64, revision: u64, rows: Vec<OpRow>) -> Statement {
 pub fn op_row(op: &Op) -> OpRow {
     match op {
         Op::Identity(text) => row("identity", [some(text)]),
-        Op::Policy(settings) => policy_row(settings),
+        Op::Policy(settings) => {
+            let takes = match settings.takes {
+                Takes::ByDefault => some(AS_BY_DEFAULT),
+                Takes::AtMost(bytes) => some(i64::try_from(bytes).unwrap_or(i64::MAX)),
+                Takes::Unknown => None,
+            };
+            row("policy", [some(&settings.text), some(settings.pool.as_str()), takes])
+        }
         Op::State { revision, due, text, .. } => {
             row("state", [some(revision), due.and_then(|due| some(due.as_millis())), some(text)])
         }
@@ -202,14 +209,4 @@ pub fn op_row(op: &Op) -> OpRow {
             row("forgotten", [some(from.as_millis()), some(until.as_millis()), some(seen_at)])
         }
     }
-}
-
-/// Returns the row with which the SQL function `apply` replaces the settings of an agent.
-pub fn policy_row(settings: &Settings) -> OpRow {
-    let takes = match settings.takes {
-        Takes::ByDefault => some(AS_BY_DEFAULT),
-        Takes::AtMost(bytes) => some(i64::try_from(bytes).unwrap_or(i64::MAX)),
-        Takes::Unknown => None,
-    };
-    row("policy", [some(&settings.text), some(settings.pool.as_str()), takes])
 }

@@ -12,7 +12,6 @@ use crate::model::id::AgentName;
 
 use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
 use super::super::dir::Subject;
-use super::super::settings::Settings;
 use super::change::{self, ChangeRows, OpenTransaction, repeat};
 use super::context::{AgentContext, AgentLock, OwnLease};
 use super::errors::{self, RoundTripFault};
@@ -330,17 +329,14 @@ impl Txn for PgTxn {
         self.state.change(made.unwrap_or(base), rows, |seen| self.state.check_base(base, seen))
     }
 
-    fn replace_policy(&self, settings: &Settings) -> Result<()> {
+    fn put(&self, op: Op) -> Result<()> {
         let one = &self.state.one;
-        self.state.change_any(&[statements::policy_row(settings)])?;
-        one.policy.replace(settings.text.clone());
-        Ok(())
-    }
-
-    fn replace_identity(&self, identity: &str) -> Result<()> {
-        let one = &self.state.one;
-        self.state.change_any(&[row("identity", [some(identity)])])?;
-        one.identity.replace(identity.to_owned());
+        self.state.change_any(&[op_row(&op)])?;
+        if let Op::Policy(settings) = op {
+            one.policy.replace(settings.text);
+        } else if let Op::Identity(identity) = op {
+            one.identity.replace(identity);
+        }
         Ok(())
     }
 }

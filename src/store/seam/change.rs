@@ -96,7 +96,7 @@ impl Agent<'_> {
         locked.state()?;
         let are_same = self.policy_text()? == before;
         if are_same {
-            locked.records().replace_policy(&Settings::of(after.to_owned()))?;
+            locked.records().put(Op::Policy(Settings::of(after.to_owned())))?;
         }
         Ok(are_same)
     }
@@ -277,7 +277,7 @@ impl<'a> AgentTxn<'a> {
 
     /// Replaces the identity of the agent.
     pub fn replace_identity(&self, identity: &Identity) -> Result<()> {
-        self.records().replace_identity(&ops::text(identity))
+        self.records().put(Op::Identity(ops::text(identity)))
     }
 
     /// Collects all exported files of the agent, with those of the run and task directories that

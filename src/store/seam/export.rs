@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 
-use super::super::backend::{Arrival, Op, ReadView};
-use super::super::dir::{DirExport, layout};
+use super::super::backend::ReadView;
+use super::super::dir::{DirExport, copying};
 use super::source::RecordSource;
 
 /// Adds one revision of the records to an export of local files.
@@ -32,26 +32,5 @@ pub fn each_part(
     view: &dyn ReadView,
     put: &mut dyn FnMut(&str, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    source.copy(view, &mut |op| match op {
-        Op::Identity(text) => put(layout::IDENTITY, text.as_bytes()),
-        Op::Policy(settings) => put(layout::POLICY, settings.text.as_bytes()),
-        Op::State { text, .. } => put(layout::STATE, text.as_bytes()),
-        Op::Open { plane, id, text } => put(&layout::open(plane, &id), text.as_bytes()),
-        Op::Plan { work, text } => put(&layout::plan(&work), text.as_bytes()),
-        Op::Arrived(Arrival::Message { key, text }) => put(&layout::message(key), text.as_bytes()),
-        Op::Arrived(Arrival::Hint { id, text }) => put(&layout::hint(id), text.as_bytes()),
-        Op::Ended { kind, id: _, at, text } => put(&layout::archive(at, kind), text.as_bytes()),
-        Op::Saved { checkpoint, part: _, bytes } => put(&layout::checkpoint(checkpoint), &bytes),
-        Op::Event { seq: _, at, text } => put(&layout::ledger(at), text.as_bytes()),
-        Op::Closed { .. }
-        | Op::MessageTaken(_)
-        | Op::HintTaken(_)
-        | Op::Key { .. }
-        | Op::KeysForgotten(_)
-        | Op::TriggerKey { .. }
-        | Op::InboxClosed(_)
-        | Op::Unsaved(_)
-        | Op::LocalDir(_)
-        | Op::Forgotten { .. } => Ok(()),
-    })
+    source.copy(view, &mut |op| copying::put(op, put))
 }

@@ -218,23 +218,24 @@ impl Store {
 
     /// Creates an agent, complete: no other command sees a part of it.
     pub fn create(&self, new: &NewAgent) -> Result<()> {
-        let Some(remote) = &self.remote else { return self.local.create(new) };
-        let name = &new.identity.name;
-        self.refuse_name(name)?;
-        // A killed `doctor` may have left the temporary files of an agent's records.
-        self.local.sweep_stale();
-        self.sweep_local_dirs();
-        let agent = self.local.local_agent(name);
-        let prepared = agent.prepare(&new.hooks, new.identity.created_at)?;
-        let mut ops = ops::of_new(new);
-        ops.push(Op::LocalDir(prepared.name.clone()));
-        if !remote.create(name, &each_of(&ops))? {
-            agent.discard(&prepared)?;
-            return Err(agent_exists(name));
-        }
-        // If the move fails, the next command that needs the directory moves it.
-        let _ = agent.move_in(&prepared);
-        Ok(())
+        let (name, mut ops) = (&new.identity.name, ops::of_new(new));
+        let is_new = match &self.remote {
+            None => self.local.create(name, &each_of(&ops), &new.hooks)?,
+            Some(remote) if remote.is_taken(name)? => false,
+            Some(remote) => {
+                // A killed `doctor` may have left the temporary files of an agent's records.
+                self.local.sweep_stale();
+                self.sweep_local_dirs();
+                let agent = self.local.local_agent(name);
+                let prepared = agent.prepare(&new.hooks, new.identity.created_at)?;
+                ops.push(Op::LocalDir(prepared.name.clone()));
+                let is_new = remote.create(name, &each_of(&ops))?;
+                // If the move fails, the next command that needs the directory moves it.
+                let _ = if is_new { agent.move_in(&prepared) } else { agent.discard(&prepared) };
+                is_new
+            }
+        };
+        if is_new { Ok(()) } else { Err(agent_exists(name)) }
     }
 
     /// Removes the unused local agent directories of killed commands, if records are in a database.

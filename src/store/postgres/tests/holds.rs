@@ -220,8 +220,8 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
     create(&store, "b");
     agent.arrive(&[message(1)]).unwrap();
     let mine = hold(&agent);
-    mine.replace_policy(&Settings::of("x = 'ä'\n".to_owned())).unwrap();
-    mine.replace_identity("{\"name\":\"c\"}\n").unwrap();
+    mine.put(Op::Policy(Settings::of("x = 'ä'\n".to_owned()))).unwrap();
+    mine.put(Op::Identity("{\"name\":\"c\"}\n".to_owned())).unwrap();
     assert_eq!(agent.policy().unwrap(), "x = 'ä'\n");
     let again = agent_of(&fresh.open(), "a");
     assert_eq!(

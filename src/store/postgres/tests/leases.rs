@@ -170,8 +170,8 @@ fn a_command_of_a_turn_that_was_taken_over_changes_nothing() {
     let locked = |change: fn(&dyn RemoteTxn) -> crate::error::Result<()>| change(&*hold(&mine));
     let refused = [
         locked(|hold| hold.commit(2, &[state(3)])),
-        locked(|hold| hold.replace_policy(&Settings::of("x".to_owned()))),
-        locked(|hold| hold.replace_identity("{}")),
+        locked(|hold| hold.put(Op::Policy(Settings::of("x".to_owned())))),
+        locked(|hold| hold.put(Op::Identity("{}".to_owned()))),
         locked(|hold| hold.remove()),
         mine.arrive(&[message(2)]).map(drop),
     ];

@@ -56,7 +56,7 @@ fn deliveries_happen_once_over_a_broken_connection() {
     needs!("postgresql");
     let trips = everywhere(
         |store, fresh| {
-            hold(&create(&fresh.open(), "a")).replace_policy(&Settings::default()).unwrap();
+            hold(&create(&fresh.open(), "a")).put(Op::Policy(Settings::default())).unwrap();
             for number in 1..4 {
                 assert!(store.deliver(&name("a"), &message(number), 1, 1).unwrap().is_some());
             }
@@ -133,7 +133,7 @@ fn changes_happen_once_over_a_broken_connection() {
             lock.commit(3, &[state(4), Op::MessageTaken(key(Priority::Normal, 1)), event(4)]).unwrap();
             lock.commit(4, &[state(5), event(5)]).unwrap();
             drop(lock);
-            hold(&agent).replace_policy(&Settings::of("y".to_owned())).unwrap();
+            hold(&agent).put(Op::Policy(Settings::of("y".to_owned()))).unwrap();
         },
         |fresh, cut| {
             assert_eq!(fresh.run("SELECT revision FROM @.state"), ["5"], "{cut}");

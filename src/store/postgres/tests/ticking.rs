@@ -284,7 +284,7 @@ fn deliver_inserts_a_message_only_if_the_agent_accepts_it() {
     let store = fresh.open();
     create(&store, "a");
     let settings =
-        |text: &str| hold(&agent_of(&store, "a")).replace_policy(&Settings::of(text.to_owned())).unwrap();
+        |text: &str| hold(&agent_of(&store, "a")).put(Op::Policy(Settings::of(text.to_owned()))).unwrap();
     let tell = |number, size, default| store.deliver(&name("a"), &message(number), size, default).unwrap();
     assert_eq!(tell(9, 5, 5), None, "its settings are damaged");
     settings("");

@@ -103,8 +103,8 @@ fn every_kind_of_change_is_notified_and_arrivals_are_not() {
     let replaced = [Op::Identity("{}".into()), state(2)];
     let changes: [Changes<'_>; 5] = [
         &|hold| hold.commit(1, &[state(2)]),
-        &|hold| hold.replace_policy(&Settings::of("x".to_owned())),
-        &|hold| hold.replace_identity("{}"),
+        &|hold| hold.put(Op::Policy(Settings::of("x".to_owned()))),
+        &|hold| hold.put(Op::Identity("{}".to_owned())),
         &|hold| hold.replace(2, &each_of(&replaced)),
         &|hold| hold.remove(),
     ];
