@@ -42,12 +42,12 @@ mod commands;
 mod engine;
 mod error;
 mod http;
+mod local;
 mod model;
 mod process;
 mod report;
 mod rules;
 mod store;
-mod workdir;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -10,6 +10,7 @@ use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput};
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
+use crate::local::workdir::Stream;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AgentName, MessageId, RunId};
 use crate::model::message::Message;
@@ -20,7 +21,6 @@ use crate::report::text::{one_line, relative};
 use crate::report::timeline::span;
 use crate::report::{log, summary};
 use crate::store::{Agent, RecordWatch, Store};
-use crate::workdir::Stream;
 
 pub fn run(session: &mut Session, args: CommandGroup<RunCommand>) -> Result<Status> {
     let store = session.store()?;

@@ -9,8 +9,8 @@ use crate::engine::authority;
 use crate::engine::session::Session;
 use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::{Error, IoContext, Result, Status};
+use crate::local::anchor::Anchor;
 use crate::report::text::count;
-use crate::store::anchor::Anchor;
 use crate::store::git::{InWorkTree, Merged, merge};
 
 use super::args::answer;

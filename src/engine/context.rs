@@ -8,6 +8,7 @@
 //! each of these notifications is sent at least once.
 
 use crate::error::{Error, Result};
+use crate::local::{LockGuard, Sharing};
 use crate::model::attention::{Attention, Notification, PendingTransition};
 use crate::model::execution::ExecutionState;
 use crate::model::id::AgentName;
@@ -21,7 +22,7 @@ use crate::process::hook;
 use crate::report::text::one_line;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
-use crate::store::{Agent, AgentTxn, LockGuard, Sharing, Snapshot, Store};
+use crate::store::{Agent, AgentTxn, Snapshot, Store};
 
 use super::hooks::{self, HookEvent, HookName, is_nested, program};
 use super::load::{self, Loading, Purpose};

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::local::workdir::{Dir, GrowingLog, Stream};
 use crate::model::event::Event;
 use crate::model::id::{AgentName, RunId};
 use crate::model::time::Time;
 use crate::report::text::Characters;
 use crate::store::{Agent, RecordWatch};
-use crate::workdir::{Dir, GrowingLog, Stream};
 
 use super::session::Session;
 

@@ -1,6 +1,7 @@
 //! Place of a run or a task: this state directory on this machine, or another place.
 
 use crate::error::{Error, Result};
+use crate::local::anchor::Anchor;
 use crate::model::decision::{Decision, DecisionReport};
 use crate::model::place::{Away, StatePlace};
 use crate::model::state::{CurrentRun, State, TickedBy};
@@ -8,7 +9,6 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::host;
 use crate::rules::clock::task_lease_ends;
-use crate::store::anchor::Anchor;
 use crate::store::{Agent, Subject};
 
 /// Reason with which a run is recorded as interrupted.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
+use crate::local::{LockGuard, Sharing, anchor::Workspace};
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
@@ -21,8 +22,7 @@ use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::rules::transition::resources::released;
-use crate::store::anchor::Workspace;
-use crate::store::{Agent, LockGuard, Occupant, Sharing, Slot, Store, Subject};
+use crate::store::{Agent, Occupant, Slot, Store, Subject};
 
 use super::context::Context;
 use super::hooks::{self, HookEvent, HookName};

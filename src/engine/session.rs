@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result, SUGGESTED, Status};
+use crate::local::{LockGuard, anchor::Anchor};
 use crate::model::attention::{Attention, Notification, PendingTransition};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
@@ -17,9 +18,8 @@ use crate::process::git::exchange::RemoteBranch;
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
-use crate::store::anchor::Anchor;
 use crate::store::backend::Claim;
-use crate::store::{LockGuard, Opener, Store, Subject, is_url};
+use crate::store::{Opener, Store, Subject, is_url, shown_url};
 
 pub struct Session {
     pub clock: Clock,
@@ -262,7 +262,7 @@ pub fn anchor_of(url: &str) -> Result<Anchor> {
             "neither XDG_STATE_HOME nor HOME is set: there is no directory for the files of this machine",
         )
     })?;
-    Anchor::of_url(url, &state)
+    Ok(Anchor::of_database(&shown_url(url)?, &state))
 }
 
 /// Returns the value of an environment variable, if it is not empty.

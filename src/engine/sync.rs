@@ -11,6 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, IoContext, Result};
+use crate::local::anchor::Anchor;
 use crate::model::id::AgentName;
 use crate::model::state::{State, TickedBy};
 use crate::model::tree::Blob;
@@ -18,7 +19,6 @@ use crate::process::git::Repository;
 use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
 use crate::process::git::index::Checkout;
 use crate::rules::transition::moved::take;
-use crate::store::anchor::Anchor;
 use crate::store::git::{
     self, MERGED, MergeContext, MergedFile, RemoteFile, ScratchStore, agent_of, correct_base, merge_trees,
     refuse_foreign,

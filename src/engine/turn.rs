@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use crate::error::{Error, IoContext, Result};
+use crate::local::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 use crate::model::action::Action;
 use crate::model::bound::PROMPT;
 use crate::model::continuation::Continuation;
@@ -33,7 +34,6 @@ use crate::rules::transition::start;
 use crate::rules::transition::trace::Settled;
 use crate::rules::transition::turn::{self as rules, Claimed, lose_checkpoint};
 use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Store};
-use crate::workdir::{CONTEXT, PROMPT as PROMPT_FILE, Stream};
 
 use super::authority;
 use super::context::Context;

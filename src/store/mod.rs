@@ -14,13 +14,11 @@
 //! - [`RecordWatch`]: waits for a change of some agents; `News` reports which of all agents have
 //!   changed.
 //!
-//! Two modules of this interface are about files: [`anchor`], the path of the state directory on
-//! this machine, and [`git`].
+//! One module of this interface is about files: [`git`].
 //!
 //! These types are in `seam`. They use the traits of `backend`, which the state directory (`dir`,
 //! which no code outside of `store` names), a database and, for tests, `memory` implement.
 
-pub mod anchor;
 pub mod backend;
 mod dir;
 #[cfg(test)]
@@ -47,11 +45,11 @@ pub mod git {
 
 pub use backend::{DatabaseRole, DueAgents, due_now};
 pub use dir::{
-    Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, LockGuard,
-    NewAgent, News, Occupant, Opener, QuarantineOutcome, ReadableRecords, Rejected, Remedy, Sharing, Subject,
-    Swept, TakenFile, Told, Waiting,
+    Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, NewAgent, News,
+    Occupant, Opener, QuarantineOutcome, ReadableRecords, Rejected, Remedy, Subject, Swept, TakenFile, Told,
+    Waiting,
 };
 pub use seam::{
     Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store, grant,
-    is_url, moved_away,
+    is_url, moved_away, shown_url,
 };

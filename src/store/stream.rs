@@ -43,8 +43,6 @@ const MAX_PATH: usize = 3 << 10;
 const MAX_PART: usize = 255;
 /// Maximum bytes before the content of a file: its header, and the header and block of a long path.
 const MAX_HEADERS: u64 = (MAX_PATH + 3 * BLOCK) as u64;
-/// Maximum bytes of a file: the largest number in eleven octal digits.
-pub const MAX_FILE: u64 = (8 << 30) - 1;
 
 /// Number of bytes that are copied at a time.
 const AT_ONCE: usize = 64 << 10;

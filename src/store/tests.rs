@@ -13,6 +13,7 @@ mod readers {
     use bolero::{TypeGenerator, check};
     use serde_json::Value;
 
+    use crate::local::config::{policy_from, store_config};
     use crate::model::agent::Identity;
     use crate::model::dedupe::DedupeEntry;
     use crate::model::event::Event;
@@ -25,7 +26,6 @@ mod readers {
     use crate::model::trigger::Trigger;
     use crate::model::wait::Wait;
     use crate::model::work::WorkItem;
-    use crate::store::dir::config::{policy_from, store_config};
     use crate::store::dir::journal::{JournalEntry, decode_all};
     use crate::store::dir::quarantine;
     use crate::store::dir::record::{decode, decode_plain, encode};

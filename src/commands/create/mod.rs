@@ -14,10 +14,10 @@ use crate::engine::new_file::NewFile;
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
+use crate::local::anchor::Anchor;
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::Verify;
-use crate::store::anchor::Anchor;
 use crate::store::{DatabaseRole, Store, grant, is_url};
 
 use super::args::{answer, note_settings_fault, optional_text, settings};

@@ -9,13 +9,13 @@ use crate::engine::lookup::settled;
 use crate::engine::session::Session;
 use crate::engine::step::step;
 use crate::error::{Result, Status};
+use crate::local::workdir::{GrowingLog, Stream};
 use crate::model::decision::DecisionKind;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::Settlement;
 use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
 use crate::store::{Agent, RecordWatch};
-use crate::workdir::{GrowingLog, Stream};
 
 use super::awaiting::{WaitLimit, is_reported, note_queued, print_result, refuse_closed, time_left, wait};
 

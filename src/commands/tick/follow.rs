@@ -14,6 +14,7 @@ use crate::engine::context::Context;
 use crate::engine::session::{Session, agents};
 use crate::engine::step::forecast;
 use crate::error::{Error, Result, Status};
+use crate::local::anchor::Anchor;
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
@@ -21,7 +22,6 @@ use crate::process::jobs::{FinishedJob, JobEnd, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
 use crate::rules::priority::next_of;
-use crate::store::anchor::Anchor;
 use crate::store::{News, Store, Told};
 
 use super::many::{self, Urgency, own_tick, print_tick};

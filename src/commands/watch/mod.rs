@@ -15,6 +15,7 @@ use crate::cli;
 use crate::engine::session::{Session, agents};
 use crate::engine::views::{self, LastOutput, detail};
 use crate::error::{Error, Result, Status};
+use crate::local::anchor::Anchor;
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
@@ -25,7 +26,6 @@ use crate::report::dashboard::{
     AgentDetail, AgentRow, Fleet, ScreenContents, ScreenView, draw, visible_rows,
 };
 use crate::report::progress::can_erase;
-use crate::store::anchor::Anchor;
 use crate::store::{News, RecordWatch, Store, Told};
 
 use super::args::{POLL_INTERVAL, cannot_watch, poll_interval};

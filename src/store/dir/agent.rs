@@ -4,15 +4,16 @@ use std::path::Path;
 
 use crate::cap_fs::{CapPath, Content};
 use crate::error::{Error, Result};
+use crate::local::files;
+use crate::local::layout::{self, AgentDir};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::policy::Policy;
 use crate::model::state::State;
 
 use super::super::backend::AgentRecords;
+use super::DirStore;
 use super::journal::{FoundJournal, Journal, JournalEntry};
-use super::layout::{self, AgentDir};
 use super::record::text;
-use super::{DirStore, files};
 
 /// Content of `.gitignore` next to the signature keys. With it git ignores the keys, even if the
 /// `.gitignore` of the state directory is older.

@@ -6,16 +6,17 @@ use std::path::Path;
 
 use crate::cap_fs::{CapPath, Root};
 use crate::error::{IoContext, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::lock::{self, LockGuard};
+use crate::local::{files, machine};
 use crate::model::id::AgentName;
 use crate::model::place::PlaceId;
 use crate::model::time::Time;
 
 use super::change::DirTxn;
 use super::changes::{Append, Write};
-use super::layout::{self, AgentDir};
-use super::lock::{self, LockGuard};
 use super::merge_trees::{agent_of, dir_of};
-use super::{DirAgent, DirStore, files, machine};
+use super::{DirAgent, DirStore};
 
 /// File that another clone has changed, made or removed.
 #[derive(Debug)]

@@ -25,12 +25,13 @@ use rustix::io::Errno;
 
 use crate::cap_fs::{CapPath, move_file};
 use crate::error::{Error, IoContext, Result};
+use crate::local::files::{Disk, fault_of_file};
+use crate::local::layout;
 use crate::model::message::InboxKey;
 
-use super::files::{Disk, fault_of_file};
+use super::git;
 use super::inbox::{CLEAN, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
-use super::{git, layout};
 
 /// Marks a bucket (directory of waiting messages) as scanned, by its modification time, so that
 /// readers trust that the bucket's name is the key of its first message. Called before a step reads

@@ -7,14 +7,14 @@ use uuid::Uuid;
 
 use crate::cap_fs::{Access, CapPath, Number};
 use crate::error::Result;
+use crate::local::files::{self, Disk};
+use crate::local::layout;
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
 
 use super::agent::DirAgent;
 use super::backlog;
-use super::files::{self, Disk};
 use super::inbox::SEGMENT;
-use super::layout;
 use super::record::encode;
 use super::stale_files::make_dir_unlocked;
 

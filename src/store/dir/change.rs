@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::cap_fs::Version;
 use crate::error::Result;
+use crate::local::files::{self, fault_of_file};
+use crate::local::{layout, lock, machine};
 use crate::model::message::InboxKey;
 use crate::model::record::Plane;
 use crate::model::time::Time;
@@ -15,12 +17,11 @@ use super::super::backend::{Arrival, Op, ReadView, Txn};
 use super::agent::DirAgent;
 use super::backlog::Filing;
 use super::changes::{Append, Write};
-use super::files::fault_of_file;
 use super::inbox::{self, Dropped, QuarantineOutcome};
 use super::journal::{self, Encoded, FoundJournal, Journal, JournalEntry, UnfinishedJournal};
 use super::snapshot::DirReadView;
 use super::view::View;
-use super::{copying, dedupe, files, keys, layout, lock, machine};
+use super::{copying, dedupe, keys};
 
 const TRACKED: &str = "git tracks it, so it came with a clone or goes into one";
 

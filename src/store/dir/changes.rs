@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::cap_fs::{CapPath, Version};
 use crate::error::{Error, IoContext, Result};
+use crate::local::files::{self, Disk};
+use crate::local::layout::{self, AgentDir};
 
-use super::files::{self, Disk};
 use super::keys;
-use super::layout::{self, AgentDir};
 
 /// File and its new content. The path is relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,6 +7,9 @@ use serde_json::Value;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::travel::walk;
+use crate::local::workdir;
 use crate::model::json;
 use crate::model::message::Message;
 use crate::model::preemption::Checkpoint;
@@ -15,16 +18,13 @@ use crate::model::run::Brief;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 use crate::model::work::WorkItem;
-use crate::workdir;
 
 use super::super::backend::{Arrival, ENDED, EachOp, Op};
 use super::inbox::{self, Name};
-use super::layout::AgentDir;
+use super::lines;
 use super::months::{self, Month};
 use super::record::line_text;
-use super::travel::walk;
 use super::view::View;
-use super::{layout, lines};
 
 /// Calls `put` with the file that an operation writes, or with the next part of the file: its path
 /// in the agent's directory, and the bytes. Other operations are ignored.

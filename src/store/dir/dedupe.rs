@@ -6,6 +6,8 @@ use std::path::Path;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::files::{self, Disk};
+use crate::local::layout;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest::sha256;
 use crate::model::message::{Message, MessageStatus};
@@ -15,10 +17,8 @@ use crate::model::timer::Timer;
 
 use super::super::backend::ReadView;
 use super::evidence::each_ended;
-use super::files::{self, Disk};
 use super::inbox::{IsOwnName, check_message};
 use super::keys::{self, KeyWindow};
-use super::layout;
 use super::record::{decode, encode};
 use super::view::View;
 

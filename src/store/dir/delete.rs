@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::cap_fs::{CapPath, Number};
 use crate::error::{Error, IoContext, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::lock;
+use crate::local::travel::{self, FileKind};
 
 use super::super::backend::AgentRecords;
-use super::layout::AgentDir;
-use super::travel::{self, FileKind};
-use super::{DirAgent, DirTxn, layout, lock, moved};
+use super::{DirAgent, DirTxn, moved};
 
 impl DirAgent<'_> {
     /// Returns the number that identifies the agent's directory. Error if the agent no longer

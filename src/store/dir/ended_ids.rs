@@ -6,12 +6,11 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use crate::error::{IoContext, Result};
+use crate::local::{files, layout};
 use crate::model::id::MessageId;
 use crate::model::time::Time;
 
 use super::evidence;
-use super::files;
-use super::layout;
 use super::view::View;
 
 /// Bytes of the header of a cache file; `ID`: bytes of a message id.

@@ -10,14 +10,13 @@ use uuid::Uuid;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::layout::{self, AgentDir};
 use crate::model::id::{RunId, minted_at};
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::time::Time;
 
 use super::super::backend::{EachLine, ReadView};
-use super::layout;
-use super::layout::AgentDir;
 use super::lines;
 use super::months::{self, LineHashes};
 use super::record::{at_line, decode_at, line_text};

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
+use crate::local::layout;
+use crate::local::travel::{FileKind, MAX_FILE, keeps_time, place, walk};
 use crate::model::id::AgentName;
-use crate::store::stream::{MAX_FILE, Meta, StreamWriter};
+use crate::store::stream::{Meta, StreamWriter};
 
 use super::change::DirTxn;
-use super::layout;
 use super::moved::TakenInbox;
-use super::travel::{FileKind, keeps_time, place, walk};
 
 /// Files up to this many bytes are copied under the lock; for larger files, an open descriptor and
 /// the length are kept.

@@ -9,10 +9,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::local::layout;
 use crate::model::id::MessageId;
 
 use super::record::encode_plain_line;
-use super::{DirTxn, layout, months};
+use super::{DirTxn, months};
 
 /// A line of `ended.jsonl`: a message that ended in a month that was deleted.
 #[derive(Debug, Serialize, Deserialize)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::cap_fs::Root;
 use crate::error::Result;
+use crate::local::files::{self, Disk};
+use crate::local::layout::{self, AgentDir};
 
-use super::files::Disk;
-use super::layout::AgentDir;
-use super::{DirAgent, DirStore, files, layout};
+use super::{DirAgent, DirStore};
 
 /// Content of the `.gitkeep` of every inbox. If all messages of one agent are gone and another
 /// agent has new messages, git may take the first inbox for a directory that was renamed, and then

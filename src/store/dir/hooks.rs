@@ -1,10 +1,9 @@
 //! Hook files of one agent, for copying to another agent.
 
 use crate::error::Result;
+use crate::local::{files::MAX_RECORD, layout};
 
 use super::DirAgent;
-use super::files::MAX_RECORD;
-use super::layout;
 
 /// File in the `hooks/` of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,14 +11,15 @@ use serde_json::Value;
 
 use crate::cap_fs::{Access, CapPath};
 use crate::error::{Error, IoContext, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::lock;
+use crate::local::travel::{FileKind, place};
 use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::time::Time;
 use crate::store::stream::{Meta, StreamReader};
 
-use super::layout::{self, AgentDir};
-use super::travel::{FileKind, place};
-use super::{DirAgent, DirStore, git, lock, moved, stale_files};
+use super::{DirAgent, DirStore, git, moved, stale_files};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
 #[derive(Debug)]

@@ -20,13 +20,11 @@ use uuid::Uuid;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::{authors, files::fault_of_file, layout};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Message, Priority, WakeHint};
 use crate::model::records::MalformedFile;
 
-use super::authors;
-use super::files::fault_of_file;
-use super::layout;
 use super::view::View;
 
 /// Maximum number of messages directly in `inbox/`, and in one segment.

@@ -29,14 +29,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::cap_fs::{CapPath, Content, VERSION_LENGTH, Version, kind, nanoseconds};
 use crate::error::{Error, IoContext, Result};
+use crate::local::files::{self, Disk, conflict_marker};
+use crate::local::layout::{self, AgentDir};
+use crate::local::machine;
 use crate::model::digest::hex;
 use crate::model::state::State;
 
 use super::changes::{Append, Changes, Write, too_large};
-use super::files::{self, Disk};
-use super::layout::{self, AgentDir};
-use super::machine;
-use super::record::{conflict_marker, decode, decode_plain};
+use super::record::{decode, decode_plain};
 
 /// Journal entry of one transaction. Paths are relative to the agent's directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::layout::{self, AgentDir};
 use crate::model::time::{Span, Time};
-
-use super::layout::{self, AgentDir};
 
 /// Time window in which a dedupe key identifies a message.
 #[derive(Debug, Clone, Copy)]

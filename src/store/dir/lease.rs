@@ -4,12 +4,13 @@ use std::fs::File;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::layout;
+use crate::local::lock::{self, LockGuard, Sharing};
 use crate::model::id::RunId;
 use crate::model::time::Time;
 
 use super::super::backend::Subject;
-use super::lock::{self, LockGuard, Sharing};
-use super::{DirAgent, layout};
+use super::DirAgent;
 
 impl DirAgent<'_> {
     /// Takes the lease of a run or a task. Returns `None` if a living process has the lease.

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::owner;
+use crate::local::travel::{FileKind, place, walk};
 use crate::model::id::AgentName;
 use crate::model::time::Span;
 
 use super::super::backend::LeaseClaimant;
-use super::layout::{self, AgentDir};
-use super::travel::{FileKind, place, walk};
-use super::{DirAgent, DirStore, HookFile, owner};
+use super::{DirAgent, DirStore, HookFile};
 
 /// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.
 const DIRS: &[&str] = &[layout::RUNS, layout::TASKS, layout::HOOKS, layout::CACHE, layout::TMP];

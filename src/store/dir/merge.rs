@@ -7,10 +7,11 @@ use std::path::{Component, Path};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::local::layout;
 use crate::model::id::AgentName;
 use crate::model::json;
 
-use super::{layout, lines};
+use super::lines;
 
 /// Patterns, relative to the state directory, of files for this merge driver: files that only grow,
 /// and files that only the clone that ticks may write.

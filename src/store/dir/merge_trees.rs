@@ -10,14 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::local::layout;
 use crate::model::id::AgentName;
 use crate::model::tree::{Blob, Tree};
 
 use merge_agent::merge_agent;
 
-pub use super::layout::CONFIG;
-
-use super::layout;
+pub use crate::local::layout::CONFIG;
 
 /// Access of a merge to git and to the record of the agents that this clone steps.
 pub struct MergeContext<'m> {

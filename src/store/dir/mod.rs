@@ -3,12 +3,10 @@
 
 mod agent;
 pub mod apply_remote;
-pub mod authors;
 mod backlog;
 mod batch;
 mod change;
 mod changes;
-pub mod config;
 pub mod copying;
 pub mod dedupe;
 mod delete;
@@ -16,7 +14,6 @@ mod doctor;
 pub mod ended_ids;
 pub mod evidence;
 mod export;
-pub mod files;
 pub mod gc;
 pub mod git;
 pub mod hooks;
@@ -24,12 +21,9 @@ mod import;
 pub mod inbox;
 pub mod journal;
 pub mod keys;
-pub mod layout;
 mod lease;
 pub mod lines;
 mod local_dir;
-pub mod lock;
-pub mod machine;
 pub mod merge;
 pub mod merge_trees;
 pub mod months;
@@ -37,7 +31,6 @@ mod moved;
 mod news;
 mod notes;
 pub mod occupancy;
-mod owner;
 pub mod prepared;
 pub mod quarantine;
 pub mod record;
@@ -48,7 +41,6 @@ mod stale_files;
 mod store;
 pub mod submissions;
 pub mod sweep;
-pub mod travel;
 pub mod view;
 pub mod watch;
 
@@ -61,6 +53,10 @@ use rustix::fs::FileType;
 
 use crate::cap_fs::{self, Access, Root};
 use crate::error::{Error, IoContext, Result};
+use crate::local::anchor::Anchor;
+use crate::local::files::Disk;
+use crate::local::layout::{self, AgentDir};
+use crate::local::{authors, config};
 use crate::model::agent::Identity;
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::event::Event;
@@ -78,7 +74,6 @@ pub use export::DirExport;
 pub use hooks::HookFile;
 pub use import::{Appeared, DirImport};
 pub use inbox::{Dropped, QuarantineOutcome};
-pub use lock::{LockGuard, Sharing};
 pub use moved::refusal;
 pub use news::{News, Told};
 pub use occupancy::Occupant;
@@ -88,12 +83,8 @@ pub use submissions::{HandWritten, Rejected, TakenFile};
 pub use sweep::Swept;
 pub use watch::DirWatch;
 
-use super::anchor::Anchor;
 pub use super::backend::Subject;
 use super::backend::{Backend, Ops};
-
-use files::Disk;
-use layout::AgentDir;
 
 /// Files that `create` puts into a new agent's directory.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::io::{Read, Seek, SeekFrom};
 
 use crate::cap_fs::{CapPath, Entry};
 use crate::error::{IoContext, Result};
+use crate::local::layout;
 use crate::model::message::Message;
 use crate::model::record::Record;
 use crate::model::run::{Brief, Run};
@@ -18,7 +19,6 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
-use super::layout;
 use super::lines;
 use super::view::View;
 

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use crate::cap_fs::{CapPath, Number};
 use crate::error::{Error, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::travel::walk;
+use crate::local::{files, lock};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
@@ -22,10 +25,7 @@ use crate::model::time::Time;
 use super::super::backend::AgentRecords;
 use super::agent::DirAgent;
 use super::change::DirTxn;
-use super::layout::{self, AgentDir};
 use super::record::decode;
-use super::travel::walk;
-use super::{files, lock};
 
 /// Inbox files in the export stream of a moved agent, as sorted paths relative to the inbox.
 #[derive(Debug, Default)]

@@ -8,10 +8,11 @@ use std::path::Path;
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::{Errno, Result as Answer};
 
+use crate::local::layout;
 use crate::model::id::AgentName;
 
 use super::doctor::may_be_shared;
-use super::{DirAgent, DirStore, layout};
+use super::{DirAgent, DirStore};
 
 /// A change in the state directory that a file watch reports.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::ffi::{OsStr, OsString};
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::workdir::{CHECKPOINT, Workdir};
+use crate::local::{files, layout};
 use crate::model::id::RunId;
 use crate::model::preemption::Checkpoint;
-use crate::workdir::{CHECKPOINT, Workdir};
 
-use super::{DirAgent, files, layout};
+use super::DirAgent;
 
 impl DirAgent<'_> {
     /// Directories of the agent's runs and tasks on this machine, and its hooks.

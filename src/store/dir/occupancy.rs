@@ -7,14 +7,14 @@ use std::num::NonZeroU32;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::anchor::Workspace;
+use crate::local::layout;
+use crate::local::lock::{self, Holder, LockGuard, Sharing};
 use crate::model::id::AgentName;
 use crate::model::pool::Pools;
 use crate::model::time::Time;
 
-use crate::store::anchor::Workspace;
-
-use super::lock::{self, Holder, LockGuard, Sharing};
-use super::{DirStore, layout};
+use super::DirStore;
 
 /// Agent that holds a workspace or slot that another agent needs.
 #[derive(Debug)]

@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 
 use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{Error, IoContext, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::lock;
 use crate::model::time::Time;
 
-use super::layout::{self, AgentDir};
 use super::view::View;
-use super::{DirAgent, DirImport, DirStore, HookFile, copying, lock, stale_files};
+use super::{DirAgent, DirImport, DirStore, HookFile, copying, stale_files};
 
 /// Time for which a directory that was prepared for a new agent is kept without a living maker or
 /// records that name it. A slow database server may still commit the maker's last transaction.

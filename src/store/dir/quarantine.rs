@@ -6,14 +6,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::{Error, Result};
+use crate::local::{files, layout};
 use crate::model::state::State;
 use crate::model::strict::Strict;
 use crate::model::time::Time;
 
+use super::DirAgent;
 use super::inbox::Dropped;
 use super::record::decode;
 use super::submissions::Rejected;
-use super::{DirAgent, files, layout};
 
 const PASSED_OVER: &str = "passed_over";
 

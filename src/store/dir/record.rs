@@ -7,8 +7,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::layout;
 use crate::error::{Error, Result};
+use crate::local::{files::conflict_marker, layout};
 use crate::model::json;
 use crate::model::record::{Extra, Record};
 
@@ -165,12 +165,6 @@ fn hint(path: &Path) -> &'static str {
     } else {
         "`dormouse doctor` shows the error, `dormouse doctor --repair` moves it to quarantine/"
     }
-}
-
-/// Returns the number of the line with the first git conflict marker, from 1.
-pub fn conflict_marker(bytes: &[u8]) -> Option<usize> {
-    let is_marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
-    bytes.split(|byte| *byte == b'\n').position(is_marker).map(|at| at + 1)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use rustix::io::Errno;
 
 use crate::cap_fs::Number;
 use crate::error::{IoContext, Result};
+use crate::local::layout::AgentDir;
 use crate::model::id::AgentName;
 
 use super::super::backend::{Backend, Txn};
-use super::layout::AgentDir;
 use super::view::View;
 use super::{DirStore, DirTxn, agent_exists};
 

@@ -10,11 +10,11 @@ use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
+use crate::local::layout::{self, AgentDir};
 use crate::model::id::AgentName;
 
 use super::super::backend::Backend;
 use super::DirStore;
-use super::layout::{self, AgentDir};
 
 /// Mode bits for the group on a directory on the path to an inbox, to pass through.
 const WAY: u32 = 0o010;

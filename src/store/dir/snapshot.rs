@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use crate::cap_fs::Content;
 use crate::error::{Error, IoContext, Result};
+use crate::local::{config, files, layout, lock};
 use crate::model::bound::{CHECKPOINT, MAX_SETTINGS};
 use crate::model::id::{MessageId, TriggerId};
 use crate::model::message::{InboxKey, Message, WakeHint};
@@ -25,7 +26,7 @@ use super::inbox::{self, Dropped, Scan};
 use super::journal::{FoundJournal, Journal};
 use super::record::{encode, text};
 use super::view::View;
-use super::{DirTxn, config, copying, dedupe, ended_ids, evidence, files, layout, lock};
+use super::{DirTxn, copying, dedupe, ended_ids, evidence};
 
 /// Maximum bytes of a signature key.
 const MAX_KEY: u64 = 4096;

@@ -12,11 +12,12 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{Error, IoContext, Result};
+use crate::local::files::Disk;
+use crate::local::layout::{self, AgentDir};
+use crate::local::lock;
 use crate::model::id::AgentName;
 
-use super::files::Disk;
-use super::layout::AgentDir;
-use super::{DirAgent, DirStore, DirTxn, layout, lock, moved};
+use super::{DirAgent, DirStore, DirTxn, moved};
 
 /// Maximum number of files of killed commands that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;

@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use crate::cap_fs::{CapPath, Root, accounts};
 use crate::error::Result;
+use crate::local::{anchor::Anchor, config, files::Disk, layout, lock};
 use crate::model::id::AgentName;
 use crate::model::place::{PlaceId, StatePlace};
 use crate::model::policy::Policy;
 use crate::model::settings::{GitSettings, IngressSettings, StoreConfig};
 use crate::model::time::{Span, Time};
 
-use super::super::anchor::Anchor;
 use super::super::backend::{AgentRecords, Backend, StoreProperties};
-use super::files::Disk;
-use super::{config, layout, lock};
 
 /// Process that opens a store: its name as the holder of locks, and its timeout for locks.
 #[derive(Debug, Clone)]

@@ -16,16 +16,17 @@ use sha2::{Digest, Sha256};
 
 use crate::cap_fs::{CapPath, Content};
 use crate::error::{Error, Result};
+use crate::local::authors;
+use crate::local::files::{self, fault_of_file};
+use crate::local::layout::{self, AgentDir};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
 use crate::model::state::State;
 use crate::model::time::Time;
 
-use super::files::{self, fault_of_file};
 use super::inbox::{Dropped, Name, QuarantineOutcome, is_own, parse_name};
-use super::layout::AgentDir;
 use super::view::View;
-use super::{DirAgent, DirTxn, authors, layout, quarantine};
+use super::{DirAgent, DirTxn, quarantine};
 
 /// Maximum bytes of the name of a file that people submit; this program adds a prefix and a suffix.
 const LONGEST_NAME: usize = 200;

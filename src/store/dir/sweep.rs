@@ -14,6 +14,9 @@ use uuid::Uuid;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::files::{self, Disk};
+use crate::local::workdir::CHECKPOINT;
+use crate::local::{layout, lock};
 use crate::model::id::{RunId, TaskId, minted_at};
 use crate::model::json;
 use crate::model::record::{Plane, Record};
@@ -23,13 +26,11 @@ use crate::model::settings::Durability;
 use crate::model::state::State;
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
-use crate::workdir::CHECKPOINT;
 
 use super::super::backend::ReadView;
 use super::evidence::{self, last_versions};
-use super::files::{self, Disk};
 use super::record::encode_plain_line;
-use super::{DirAgent, DirTxn, layout, lock};
+use super::{DirAgent, DirTxn};
 
 /// Maximum number of run and task directories that one step measures, and that it removes.
 const AT_ONCE: usize = 256;

@@ -4,15 +4,14 @@ use std::path::Path;
 
 use crate::cap_fs::Content;
 use crate::error::{Error, Result};
+use crate::local::layout::{self, AgentDir};
+use crate::local::{authors, files};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::record::Record;
 
-use super::authors;
 use super::changes::{Append, add_to};
-use super::files;
 use super::journal::JournalEntry;
-use super::layout::{self, AgentDir};
 use super::record::{decode, encode, text};
 
 /// Agent's directory, overlaid with the transactions of its journal that are not applied yet.

@@ -5,11 +5,10 @@ use std::path::Path;
 
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 
+use crate::local::{layout, workdir::Dir};
 use crate::model::id::AgentName;
 
-use crate::workdir::Dir;
-
-use super::{DirAgent, layout};
+use super::DirAgent;
 
 /// Watches on the files of some agents. No change after `follow` is missed, so the caller reads the
 /// files after that.

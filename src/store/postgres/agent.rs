@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::local::workdir;
 use crate::model::digest;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::preemption::Checkpoint;
 use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
-use crate::workdir;
 
 use super::super::backend::{
     AgentRecords, Arrival, AskClaimant, Claim, Lease, ReadView, RemoteRecords, RemoteTxn, UseOutcome,

@@ -5,9 +5,9 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 
+use crate::local::workdir;
 use crate::model::digest;
 use crate::model::id::AgentName;
-use crate::workdir;
 
 use super::super::backend::{Arrival, Claim, Op};
 use super::super::settings::Takes;

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::local::{LockGuard, Sharing, layout, workdir::Workdir};
 use crate::model::agent::Identity;
 use crate::model::digest::sha256;
 use crate::model::id::{AgentName, TriggerId};
@@ -18,11 +19,10 @@ use crate::model::records::MalformedFile;
 use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
-use crate::workdir::Workdir;
 
 use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
 use super::super::dir::record::decode;
-use super::super::dir::{self, LockGuard, Sharing, Subject, layout};
+use super::super::dir::{self, Subject};
 use super::leased::HeldLease;
 use super::snapshot::{LeftOut, Snapshot, Source};
 use super::source::RecordSource;

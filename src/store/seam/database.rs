@@ -13,7 +13,7 @@ pub fn is_url(word: &str) -> bool {
 }
 
 /// Returns a URL for display, without secrets and in one form for all URLs of a database.
-pub fn shown(url: &str) -> Result<String> {
+pub fn shown_url(url: &str) -> Result<String> {
     Ok(open(url, Duration::ZERO)?.shown())
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
 use crate::error::Result;
+use crate::local::layout;
 use crate::model::event::Event;
 use crate::model::id::{MessageId, RunId};
 use crate::model::message::Message;
@@ -13,7 +14,6 @@ use crate::model::time::Time;
 
 use super::super::backend::Order;
 use super::super::dir::evidence::{self, each_ended, last_versions};
-use super::super::dir::layout;
 use super::super::dir::months::LineHashes;
 use super::super::dir::record::{decode_at, decode_plain};
 use super::snapshot::Snapshot;

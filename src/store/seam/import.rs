@@ -3,11 +3,12 @@
 //! become the local agent directory.
 
 use crate::error::{Error, Result};
+use crate::local::layout;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::super::backend::{EachOp, Op};
-use super::super::dir::{self, Appeared, agent_exists, dedupe, layout, prepared::PreparedDir};
+use super::super::dir::{self, Appeared, agent_exists, dedupe, prepared::PreparedDir};
 use super::{Agent, Store, ops};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::local::LockGuard;
 
 use super::super::backend::{Beat, Lease};
-use super::super::dir::LockGuard;
 
 /// Pause before the next request to a store that could not be reached.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -121,9 +121,9 @@ mod tests {
     use std::collections::VecDeque;
     use std::rc::Rc;
 
-    use super::super::super::dir::lock;
     use super::*;
     use crate::cap_fs::at;
+    use crate::local::lock;
 
     #[derive(Debug)]
     struct Played(Rc<RefCell<VecDeque<Beat>>>);

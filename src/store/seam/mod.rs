@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
+use crate::local::{anchor::Anchor, layout};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::message::Message;
@@ -35,17 +36,16 @@ use crate::model::pool::Pool;
 use crate::model::state::State;
 use crate::model::time::Time;
 
-use super::anchor::Anchor;
 use super::backend::{AskClaimant, Backend, Claim, DueAgents, Op, RemoteBackend, StoreProperties, each_of};
 use super::dir::record::decode;
-use super::dir::{self, NewAgent, News, Opener, agent_exists, layout};
+use super::dir::{self, NewAgent, News, Opener, agent_exists};
 
 pub use agent::{Agent, moved_away};
 
 pub use change::AgentTxn;
 pub use checking::AsFiles;
 pub use collecting::Collected;
-pub use database::{grant, is_url, shown};
+pub use database::{grant, is_url, shown_url};
 pub use import::AgentImport;
 pub use leased::HeldLease;
 pub use slots::Slot;

@@ -2,11 +2,12 @@
 //! database it belongs to the lease of a run, and counts for all machines.
 
 use crate::error::Result;
+use crate::local::LockGuard;
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::super::backend::InSlot;
-use super::super::dir::{LockGuard, Occupant, Subject};
+use super::super::dir::{Occupant, Subject};
 use super::Store;
 
 /// Slot of a turn. Free when this value is dropped, or when the run's lease in a database ends.

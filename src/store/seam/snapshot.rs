@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::rc::Rc;
 
 use crate::error::{Error, Result};
+use crate::local::{files::fault_of_file, layout};
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{AgentName, MessageId, WorkId};
 use crate::model::message::{InboxKey, Message, MessageStatus, Priority, WakeHint};
@@ -13,12 +14,11 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 
 use super::super::backend::{ENDED, KeyWindow, ReadView, Txn};
-use super::super::dir::files::fault_of_file;
 use super::super::dir::gc::is_ended_line;
 use super::super::dir::inbox::{check_hint, check_message};
 use super::super::dir::record::{decode, decode_at};
 use super::super::dir::view::View;
-use super::super::dir::{Dropped, HandWritten, Rejected, Waiting, layout, quarantine, submissions};
+use super::super::dir::{Dropped, HandWritten, Rejected, Waiting, quarantine, submissions};
 use super::source::RecordSource;
 
 /// Number of messages that are examined to find one of background priority.

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use crate::error::Result;
+use crate::local::layout;
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::state::State;
 
 use super::super::backend::contents::contents;
 use super::super::backend::{AgentRecords, EachOp, Op, ReadView};
+use super::super::dir;
 use super::super::dir::record::decode;
-use super::super::dir::{self, layout};
 use super::ops;
 
 /// Local directory of an agent, and its records, which are in files or another store.

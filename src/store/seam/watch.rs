@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use crate::local::workdir::Dir;
 use crate::model::id::AgentName;
-use crate::workdir::Dir;
 
 use super::super::backend::Subscription;
 use super::super::dir;

@@ -16,11 +16,11 @@ export DORMOUSE_STORM=${DORMOUSE_STORM:-30}
 
 # name, file, what stands there, what is to stand there
 guards() {
-    guard lease src/store/dir/lock.rs 'path: &Path) -> Result<bool> {
+    guard lease src/local/lock.rs 'path: &Path) -> Result<bool> {
     let tried' 'path: &Path) -> Result<bool> {
     if path.ends_with("run.lock") { return Ok(true); }
     let tried'
-    guard lock src/store/dir/lock.rs 'path: &Path) -> Result<bool> {
+    guard lock src/local/lock.rs 'path: &Path) -> Result<bool> {
     let tried' 'path: &Path) -> Result<bool> {
     if path.ends_with("lock") { return Ok(true); }
     let tried'

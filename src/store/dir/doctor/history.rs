@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::files::{self, conflict_marker};
 use crate::model::event::Event;
 use crate::model::id::MessageId;
 use crate::model::message::{Message, MessageStatus, Settlement};
@@ -17,9 +18,9 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 
 use super::super::months::{self, Month};
-use super::super::record::{conflict_marker, decode_at, decode_plain};
+use super::super::record::{decode_at, decode_plain};
 use super::super::view::View;
-use super::super::{files, gc, lines};
+use super::super::{gc, lines};
 use super::records::Checkup;
 use super::{ENDED_TWICE, Finding, MERGED_LINES, Remedy};
 

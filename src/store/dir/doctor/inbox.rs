@@ -3,13 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::cap_fs::CapPath;
+use crate::local::layout;
 use crate::model::id::{MessageId, TaskId};
 use crate::model::message::{InboxKey, Message, MessageKind, WakeHint};
 use crate::model::moved::Moved;
 use crate::model::state::State;
 
 use super::super::inbox::{Name, parse_name};
-use super::super::layout;
 use super::super::quarantine::passed_over;
 use super::super::submissions::rejected_names;
 use super::super::view::View;

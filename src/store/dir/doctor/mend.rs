@@ -2,10 +2,11 @@
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
+use crate::local::{files, layout};
 use crate::model::event::Event;
 use crate::model::json;
 
-use super::super::{DirAgent, DirStore, DirTxn, files, layout, lines};
+use super::super::{DirAgent, DirStore, DirTxn, lines};
 use super::{Finding, Remedy};
 
 impl DirTxn<'_> {

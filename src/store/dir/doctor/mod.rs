@@ -13,6 +13,7 @@ use std::path::PathBuf;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
+use crate::local::layout;
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
 use crate::model::record::Plane;
 use crate::model::state::Outbox;
@@ -20,7 +21,7 @@ use crate::model::state::Outbox;
 use super::super::backend::{Backend, StoreFault};
 use super::delete::is_deleted_remnant;
 use super::sharing::Rights;
-use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git, layout};
+use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git};
 
 pub(super) use place::may_be_shared;
 pub use records::{Checkup, ReadableRecords};

@@ -9,8 +9,9 @@ use std::path::Path;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
+use crate::local::{layout, lock, machine};
 
-use super::super::{DirStore, layout, lock, machine};
+use super::super::DirStore;
 use super::{Finding, Remedy};
 
 /// File systems that several machines share, and the reach of their locks.

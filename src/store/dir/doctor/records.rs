@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use crate::cap_fs::CapPath;
 use crate::error::Error;
+use crate::local::{files, layout};
 use crate::model::agent::Identity;
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::message::Message;
@@ -20,7 +21,7 @@ use crate::model::work::WorkItem;
 use super::super::super::backend::AgentRecords;
 use super::super::journal::Journal;
 use super::super::record::{ESSENTIAL, RESTORE, decode};
-use super::super::{DirAgent, files, layout, quarantine};
+use super::super::{DirAgent, quarantine};
 use super::{Finding, FindingSubject, Remedy};
 
 /// Check of the files of one agent, with its findings so far.

@@ -10,11 +10,11 @@ use walkdir::{DirEntry, WalkDir};
 
 use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
+use crate::local::{authors::is_writable_by_others, layout};
 
-use super::super::authors::is_writable_by_others;
+use super::super::DirStore;
 use super::super::inbox::is_own;
 use super::super::sharing::WrongRights;
-use super::super::{DirStore, layout};
 use super::records::Checkup;
 use super::{Finding, Remedy, text_without_path};
 

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::error::Result;
+use crate::local::layout;
 use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::message::InboxKey;
 use crate::model::tree::Blob;
-use crate::store::dir::layout;
 use crate::store::dir::merge::{age, merge_lines};
 use crate::store::dir::record::with_newline;
 

@@ -22,7 +22,7 @@ const MOST: u64 = 4 << 10;
 const FORMER: i64 = 30 * 24 * 3600;
 
 /// Returns, or creates, the random identity under which users of a state directory own leases.
-pub(super) fn owner(root: &CapPath, disk: Disk) -> Result<String> {
+pub fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     let file = root.join(format!("{OWNER}{}", here(root)?));
     if let Some(known) = known(&file)? {
         return Ok(known);

@@ -295,3 +295,9 @@ pub fn fault_of_file(error: Error) -> Result<String> {
         | Error::Failed { .. } => Err(error),
     }
 }
+
+/// Returns the number of the line with the first git conflict marker, from 1.
+pub fn conflict_marker(bytes: &[u8]) -> Option<usize> {
+    let is_marker = |line: &[u8]| line.starts_with(b"<<<<<<< ") || line.starts_with(b">>>>>>> ");
+    bytes.split(|byte| *byte == b'\n').position(is_marker).map(|at| at + 1)
+}

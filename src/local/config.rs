@@ -109,7 +109,7 @@ pub fn utf8<'a>(path: &Path, bytes: &'a [u8]) -> Result<&'a str> {
 
 pub fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T> {
     from_toml(text).map_err(|error| {
-        if let Some(line) = super::record::conflict_marker(text.as_bytes()) {
+        if let Some(line) = super::files::conflict_marker(text.as_bytes()) {
             let message = "a merge conflict: git left its markers here".to_owned();
             return Error::Damaged { path: path.to_owned(), line, column: 1, message, hint: None };
         }

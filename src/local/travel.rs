@@ -5,14 +5,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::workdir;
 use crate::cap_fs::{CapPath, Entry};
 use crate::error::Result;
 use crate::model::bound::MAX_SETTINGS;
-use crate::store::stream::MAX_FILE;
-use crate::workdir;
 
 use super::files::{MAX_LINES, MAX_RECORD};
 use super::layout;
+
+/// Maximum bytes of a file: the largest number in eleven octal digits.
+pub const MAX_FILE: u64 = (8 << 30) - 1;
 
 /// Kind of a file in an agent's directory. `most`: maximum bytes of a file of this kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

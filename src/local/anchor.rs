@@ -15,8 +15,8 @@ use crate::model::bound::MAX_SETTINGS;
 use crate::model::digest;
 use crate::model::place::PlaceId;
 
-use super::dir::authors::is_writable_by_others;
-use super::dir::{config, layout};
+use super::authors::is_writable_by_others;
+use super::{config, layout};
 
 /// Path of a state directory that exists or is to be created.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,9 +74,9 @@ impl Anchor {
 
     /// Returns the local state directory for a database URL: below `state`, the directory for local
     /// state of this user's programs.
-    pub fn of_url(url: &str, state: &Path) -> Result<Anchor> {
-        let name = digest::hex(&[super::seam::shown(url)?.as_bytes()], 16);
-        Ok(Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR)))
+    pub fn of_database(shown: &str, state: &Path) -> Anchor {
+        let name = digest::hex(&[shown.as_bytes()], 16);
+        Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR))
     }
 
     /// Returns the nearest state directory in a parent, which commands called below
