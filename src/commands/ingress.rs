@@ -130,7 +130,7 @@ fn nothing() -> HttpAnswer {
 fn numbers(session: &Session) -> Result<HttpAnswer> {
     let store = session.store()?;
     let now = session.clock.now();
-    let naming = if store.local().ingress().read { Naming::Public } else { Naming::Hidden };
+    let naming = if store.local().config.ingress.read { Naming::Public } else { Naming::Hidden };
     let readings = views::readings(&store, &store.agents()?, now, |name, error| {
         talk(&format!("ingress: {name}: {error}"));
     });
@@ -140,7 +140,7 @@ fn numbers(session: &Session) -> Result<HttpAnswer> {
 /// Answers with data of public agents, if `[ingress] read` allows reading.
 fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Result<HttpAnswer> {
     let store = session.store()?;
-    let found = if store.local().ingress().read { look(&store)? } else { None };
+    let found = if store.local().config.ingress.read { look(&store)? } else { None };
     Ok(found.map_or_else(nothing, |value| HttpAnswer::json(HttpStatus::OK, value.to_string())))
 }
 
@@ -219,7 +219,7 @@ fn deliver(
     (name, id, in_path): (&str, &str, Option<&str>),
 ) -> Result<HttpAnswer, HttpAnswer> {
     let store = session.store()?;
-    let settings = store.local().ingress();
+    let settings = &store.local().config.ingress;
     let agent = match name.parse::<AgentName>() {
         Ok(name) => existing(&store, &name)?,
         Err(_) => None,

@@ -322,7 +322,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
     let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
     let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
     let object = json!({
-        "dir": store.local().shown(),
+        "dir": store.shown(),
         "agents": names.len(),
         "postures": tally(lines.iter().map(|line| line.posture)),
         "not_started": unstarted,
@@ -332,7 +332,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
         "nobody_ticks": late,
     });
     session.out.result(&object, |out| {
-        let dir = out.safe(&store.local().shown());
+        let dir = out.safe(&store.shown());
         if names.is_empty() {
             return format!("no agents yet in {dir}\nmake one: dormouse create NAME --template script");
         }

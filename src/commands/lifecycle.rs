@@ -17,6 +17,7 @@ use crate::engine::session::Session;
 use crate::engine::stop::stop_agent;
 use crate::engine::{hooks, tasks};
 use crate::error::{Error, Result, Status};
+use crate::local::Subject;
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId, TaskId};
@@ -30,7 +31,7 @@ use crate::report::text::relative;
 use crate::rules::transition::lifecycle::{self, Given, retry_held};
 use crate::rules::transition::moved::let_go;
 use crate::rules::transition::preemption::{self, cut_sections};
-use crate::store::{Agent, Store, Subject};
+use crate::store::{Agent, Store};
 
 use super::args::{answer, note_settings_fault, optional_text, short_text};
 

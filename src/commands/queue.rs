@@ -280,12 +280,12 @@ fn decide(
         for entry in some {
             let done = match decision {
                 // The next step reads the file in the inbox as it reads a new one.
-                FileDecision::Accept => open.locked.local().bring_back(entry),
-                FileDecision::Drop => open.locked.local().remove_rejected(entry).map(|()| true),
+                FileDecision::Accept => agent.local().bring_back(entry),
+                FileDecision::Drop => agent.local().remove_rejected(entry).map(|()| true),
             };
             if let Ok(true) = done {
                 decided_about_rejected(&mut open.draft, event, &entry.name());
-                agent.local().forget_rejected(&mut open.draft.records.state, entry);
+                agent.local().forget_rejected(&mut open.draft.records.state, &entry.name());
             }
             said.push((entry, done));
         }

@@ -18,7 +18,7 @@ use crate::engine::session::Session;
 use crate::engine::stop::stop_tasks;
 use crate::engine::tasks::{self, TaskAction, finish};
 use crate::error::{Error, Result, Status};
-use crate::local::workdir::Stream;
+use crate::local::{Subject, workdir::Stream};
 use crate::model::action::TaskRequest;
 use crate::model::bound::Bound;
 use crate::model::id::{AgentName, TaskId};
@@ -35,7 +35,7 @@ use crate::process::{ProcessMark, TASK};
 use crate::report::output::{Output, Tone, failure};
 use crate::report::text::one_line;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, Store, Subject};
+use crate::store::{Agent, Store};
 
 use super::args::{
     agent_and_text, answer, each_listed, ended_records, find_any, open_id, optional_text, parse_optional,

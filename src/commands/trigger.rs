@@ -143,7 +143,7 @@ fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut 
 }
 
 fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
-    let mut object = shown::object(trigger, store.local().ingress());
+    let mut object = shown::object(trigger, &store.local().config.ingress);
     secret.add_to(&mut object, "trigger_secret", &session.out);
     if trigger.verify == Verify::Url {
         session.out.note(
@@ -151,7 +151,7 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
              one there can deliver",
         );
         if secret.is_shown(&session.out)
-            && let Some(url) = store.local().ingress().url(trigger)
+            && let Some(url) = store.local().config.ingress.url(trigger)
         {
             object["url"] = json!(format!("{url}/{}", secret.word()));
         }
@@ -190,7 +190,7 @@ fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<S
         open.commit()?;
     }
     agent.forget_keys(id, None)?;
-    let object = shown::object(&trigger, store.local().ingress());
+    let object = shown::object(&trigger, &store.local().config.ingress);
     answer(session, &object, |_| format!("revoked {id}"))
 }
 
@@ -204,7 +204,7 @@ fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<
     })?;
     triggers.sort_by_key(|trigger| trigger.id);
     for trigger in &triggers {
-        let object = shown::object(trigger, agent.store().local().ingress());
+        let object = shown::object(trigger, &agent.store().local().config.ingress);
         session.out.result(&object, |out| line(trigger, &object, out));
     }
     Ok(Status::Done)
@@ -229,7 +229,7 @@ fn show(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Sta
     let (agent, id) = find_any::<Trigger>(store, trigger)?;
     let trigger: Trigger = read_record(&agent, id)?;
     let lacks_key = trigger.is_active() && trigger.verify.needs_key() && !agent.has_key(&trigger)?;
-    let object = shown::object(&trigger, store.local().ingress());
+    let object = shown::object(&trigger, &store.local().config.ingress);
     session.out.result(&object, |out| {
         let mut text = line(&trigger, &object, out);
         for field in ["url", "signature_header", "last_delivered_at", "created_at", "revoked_at"] {

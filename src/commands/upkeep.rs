@@ -14,6 +14,7 @@ use crate::engine::context::Context;
 use crate::engine::session::{Session, agents};
 use crate::engine::{authority, checks, hooks, load, sync};
 use crate::error::{Error, IoContext, Result, Status};
+use crate::local::Subject;
 use crate::model::event::EventKind;
 use crate::model::id::AgentName;
 use crate::model::retention::{Keep, Retention};
@@ -23,7 +24,7 @@ use crate::report::output::Tone;
 use crate::report::text::{count, present};
 use crate::rules::due::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, AgentTxn, AsFiles, Collected, Finding, Remedy, Subject, Swept};
+use crate::store::{Agent, AgentTxn, Collected, Finding, Remedy, Swept};
 
 /// Hint for a state directory that no process ticks.
 const TICK: &str =
@@ -156,19 +157,15 @@ fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut C
     let load = || load::load_unlocked(agent, now).ok();
     let records = if agent.store().properties().is_shared { None } else { load() };
     totals.late.extend(records.as_ref().and_then(|records| overdue(records, now)));
-    // The checks read files, so the records of an agent in a database are copied to files.
     let files = agent.as_files()?;
-    let mut found = checks::agent(files.as_ref().map_or(agent, AsFiles::agent));
-    if let (Some(locked), None) = (&locked, &files) {
-        found.stale_files(locked.local());
+    let mut found = checks::agent(&files);
+    if locked.as_ref().is_some_and(|locked| locked.files().is_some()) {
+        found.stale_files();
     }
     // Unreadable records are ignored, because `checks::agent` has reported them.
     let _ = checks::elsewhere(&mut found, agent, session.clock.now());
     let checked = found.checked;
-    let findings: Vec<Finding> = match &files {
-        Some(files) => found.findings.into_iter().map(|finding| files.named(finding)).collect(),
-        None => found.findings,
-    };
+    let findings: Vec<Finding> = found.findings.into_iter().map(|finding| files.named(finding)).collect();
     let mut repaired = Vec::with_capacity(findings.len());
     for finding in findings {
         let done = match locked.as_ref().filter(|_| repairs) {
@@ -220,7 +217,7 @@ fn repair(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: 
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(session, agent, locked, dead, outbox).map(|()| true);
     }
-    let is_mended = locked.local().mend(finding)?;
+    let is_mended = locked.files().map_or(Ok(false), |files| files.mend(finding))?;
     if finding.remedy == Remedy::Sweep {
         hook::end_abandoned(&agent.workdir().tmp())?;
     }

@@ -18,16 +18,17 @@ use crate::model::wait::Wait;
 use crate::rules::clock::task_lease_ends;
 use crate::rules::execution::agrees;
 use crate::rules::waits::broken;
-use crate::store::{Agent, Checkup, Finding, FindingSubject, ReadableRecords, Remedy, Store};
+use crate::store::{
+    Agent, AsFiles, Checkup, DirStore, Finding, FindingSubject, ReadableRecords, Remedy, Store,
+};
 
 /// Checks settings, policies, states and journals, without a lock.
 ///
 /// Agents whose records are no files of this machine are not checked, only their store.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     let mut findings = store.findings(now, true)?;
-    for name in store.agents_in_files()? {
-        let agent = store.agent(&name)?;
-        let mut checkup = agent.local().checkup();
+    for files in store.files().map_or(Ok(Vec::new()), DirStore::all)? {
+        let mut checkup = Checkup::new(&files);
         essentials(&mut checkup);
         findings.append(&mut checkup.findings);
     }
@@ -35,8 +36,8 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
 }
 
 /// Checks every record of one agent. Must be called under the agent's lock.
-pub fn agent<'a>(agent: &'a Agent<'_>) -> Checkup<'a> {
-    let mut checkup = agent.local().checkup();
+pub fn agent<'a>(of: &'a AsFiles<'_>) -> Checkup<'a> {
+    let (agent, mut checkup) = (of.agent(), Checkup::new(of.files()));
     if let Some(state) = essentials(&mut checkup) {
         let open = checkup.open();
         references(&mut checkup, &state, &open);

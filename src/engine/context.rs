@@ -181,7 +181,7 @@ impl<'a> Context<'a> {
     /// Removes stale files of killed commands, and part of the expired history. Errors are ignored,
     /// because stale files do no harm. Only for a step that holds the agent's lease.
     pub fn sweep(self, locked: AgentTxn<'_>, retention: Retention) {
-        let has_hooks = locked.local().sweep().unwrap_or(false);
+        let has_hooks = self.agent.local().sweep().unwrap_or(false);
         let _ = locked.sweep_some(retention, self.session.clock.now());
         drop(locked);
         if has_hooks {

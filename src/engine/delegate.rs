@@ -1,6 +1,7 @@
 //! Delegation: a task that is done by a child agent (contract, semantics §12).
 
 use crate::error::{Error, Result};
+use crate::local::Subject;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::message::Message;
 use crate::model::task::{Assignment, Task, TaskJob, TaskStatus};
@@ -9,7 +10,7 @@ use crate::rules::authority as rights;
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::settlement::drop_message;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, Subject};
+use crate::store::Agent;
 
 use super::context::Context;
 use super::gate::start_agent;

@@ -2,6 +2,7 @@
 //! Settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
 
 use crate::error::Result;
+use crate::local::Subject;
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::RunId;
@@ -19,7 +20,7 @@ use crate::rules::step::Before;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::recovery;
 use crate::rules::transition::task::TaskEnding;
-use crate::store::{Agent, AgentTxn, HeldLease, Snapshot, Subject};
+use crate::store::{Agent, AgentTxn, HeldLease, Snapshot};
 
 use super::context::{Context, OpenTxn};
 use super::delegate;

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::local::Subject;
 use crate::model::agent::Status as AgentStatus;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{RunId, TaskId};
@@ -20,7 +21,7 @@ use crate::rules::transition::gate::{is_to_be_shut_down, shut_down};
 use crate::rules::transition::lifecycle;
 use crate::rules::transition::preemption::cut_sections;
 use crate::rules::transition::turn::finish_stop;
-use crate::store::{Agent, RecordWatch, Subject};
+use crate::store::{Agent, RecordWatch};
 
 use super::context::{Committed, Context, has_command_section};
 use super::hooks::{self, HookEvent, HookName, InstalledHook};

@@ -1,6 +1,7 @@
 //! Loading an agent's records for the rules, and the history for the context of a turn.
 
 use crate::error::Result;
+use crate::local::Subject;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::id::{MessageId, TaskId, TriggerId};
 use crate::model::message::{Message, MessageKind};
@@ -15,7 +16,7 @@ use crate::report::context::{self, History};
 use crate::rules::admission::check_size;
 use crate::rules::transition::arrival::staleness;
 use crate::rules::waits::broken;
-use crate::store::{Agent, Dropped, Snapshot, Subject};
+use crate::store::{Agent, Dropped, Snapshot};
 
 use super::owner::away;
 

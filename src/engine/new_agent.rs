@@ -1,11 +1,12 @@
 //! Creation of an agent with all its files, by `create` or for a delegation to a new child.
 
 use crate::error::Result;
+use crate::local::HookFile;
 use crate::model::agent::{AgentKind, Identity, Visibility};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::{Trigger, TriggerScope};
 use crate::rules::transition::lifecycle;
-use crate::store::{HookFile, NewAgent, Store};
+use crate::store::{NewAgent, Store};
 
 use super::session::Session;
 

@@ -1,7 +1,7 @@
 //! Place of a run or a task: this state directory on this machine, or another place.
 
 use crate::error::{Error, Result};
-use crate::local::anchor::Anchor;
+use crate::local::{Subject, anchor::Anchor};
 use crate::model::decision::{Decision, DecisionReport};
 use crate::model::place::{Away, StatePlace};
 use crate::model::state::{CurrentRun, State, TickedBy};
@@ -9,7 +9,7 @@ use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::host;
 use crate::rules::clock::task_lease_ends;
-use crate::store::{Agent, Subject};
+use crate::store::Agent;
 
 /// Reason with which a run is recorded as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";

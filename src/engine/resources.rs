@@ -1,10 +1,11 @@
 //! Resources that a turn needs: checked before a claim, and occupied until the run is settled
 //! (contract, execution §8).
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
-use crate::local::{LockGuard, Sharing, anchor::Workspace};
+use crate::local::{LockGuard, Occupant, Sharing, Subject, anchor::Workspace};
 use crate::model::agent::Status;
 use crate::model::execution::ExecutionState;
 use crate::model::id::{AgentName, RunId};
@@ -22,7 +23,7 @@ use crate::rules::step::{self, Next, Step, Tried};
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
 use crate::rules::transition::resources::released;
-use crate::store::{Agent, Occupant, Slot, Store, Subject};
+use crate::store::{Agent, Slot, Store};
 
 use super::context::Context;
 use super::hooks::{self, HookEvent, HookName};
@@ -85,7 +86,7 @@ fn take(
         }
     }
     // The slot is taken last, so that an agent that waits for its workspace occupies no slot.
-    if let Some(slots) = store.local().max_running() {
+    if let Some(slots) = store.local().config.scheduler.max_running.map(NonZeroU32::get) {
         match slot(agent, slots, now, purpose)? {
             Ok(held) => grant._slot = held,
             Err(shortage) => return Ok(Err(shortage)),
@@ -187,7 +188,9 @@ pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<O
     let store = agent.store();
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
-            let Some(slots) = store.local().max_running() else { return Ok(Vec::new()) };
+            let Some(slots) = store.local().config.scheduler.max_running.map(NonZeroU32::get) else {
+                return Ok(Vec::new());
+            };
             // A slot is free, so no turn has to yield.
             if store.has_slot(slots, agent.name())? {
                 return Ok(Vec::new());
@@ -326,7 +329,9 @@ pub fn ask_to_yield(context: Context<'_>, priority: i32, lacked: Resource) {
 fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<()> {
     let Context { session, agent } = context;
     let store = context.store();
-    let Some(margin) = store.local().preempt_margin() else { return Ok(()) };
+    let Some(margin) = store.local().config.scheduler.preempt_margin.map(NonZeroU32::get) else {
+        return Ok(());
+    };
     let turns = occupying(agent, lacked, session.clock.now())?;
     let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
     let other = store.agent(&turn.agent)?;

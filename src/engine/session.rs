@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result, SUGGESTED, Status};
-use crate::local::{LockGuard, anchor::Anchor};
+use crate::local::{LockGuard, Opener, Subject, anchor::Anchor};
 use crate::model::attention::{Attention, Notification, PendingTransition};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId};
 use crate::model::refusal::Refusal;
@@ -19,7 +19,7 @@ use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
 use crate::report::progress::Unit;
 use crate::store::backend::Claim;
-use crate::store::{Opener, Store, Subject, is_url, shown_url};
+use crate::store::{Store, is_url, shown_url};
 
 pub struct Session {
     pub clock: Clock,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::error::Result;
+use crate::local::Subject;
 use crate::model::continuation::ContinuationClass;
 use crate::model::decision::{Decision, DecisionReport, StepAction};
 use crate::model::id::{MessageId, RunId};
@@ -23,7 +24,7 @@ use crate::rules::transition::inbox as arrivals;
 use crate::rules::transition::resources::lack;
 use crate::rules::transition::rest::{decided, rest};
 use crate::rules::transition::take_in::set_lease_right;
-use crate::store::{Agent, AgentTxn, HeldLease, Subject, moved_away};
+use crate::store::{Agent, AgentTxn, HeldLease, moved_away};
 
 use super::context::Context;
 use super::effects::{self, recover};

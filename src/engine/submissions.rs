@@ -60,11 +60,14 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     let mut count = 0;
     let mut bytes = 0;
     let seen = locked.current_snapshot();
-    for file in seen.dropped()? {
+    let mut dropped = seen.dropped()?.into_iter();
+    while let Some(files) = locked.files()
+        && let Some(file) = dropped.next()
+    {
         if count + unmovable.len() >= most || bytes >= AT_ONCE {
             break;
         }
-        let taken = match locked.local().claim_submission(&file)? {
+        let taken = match files.claim_submission(&file)? {
             TakenFile::As(taken) => taken,
             TakenFile::NotNow => continue,
             TakenFile::Not(why) => {
@@ -87,7 +90,7 @@ pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) ->
     }
     let has_changed = count > 0 || !unmovable.is_empty() || !draft.is_empty();
     context.commit(locked, draft)?;
-    admitted.iter().try_for_each(|taken| locked.local().remove_submission(taken))?;
+    admitted.iter().try_for_each(|taken| agent.local().remove_submission(taken))?;
     Ok((has_changed, unmovable))
 }
 

@@ -78,8 +78,8 @@ pub struct SyncOptions<'e> {
 /// Returns the git repository of a state directory. Refused if the records are no files. `what`:
 /// name of the operation, as the beginning of a sentence.
 pub fn repository<'s>(store: &'s Store, what: &str) -> Result<Repository<'s>> {
-    store.local().files_only(what)?;
-    Ok(Repository::of(store.anchor().path(), store.local().git_settings(), store.local().patience()))
+    store.files_for(what)?;
+    Ok(Repository::of(store.anchor().path(), store.local().config.git, store.local().patience()))
 }
 
 impl<'s> RemoteSync<'s> {
@@ -343,7 +343,8 @@ impl<'s> RemoteSync<'s> {
         let (agent, now) = (store.agent(&name)?, session.clock.now());
         // An error is ignored, because the checks below report a journal that can't be applied.
         let _locked = agent.change_damaged(now).ok();
-        let found = checks::agent(&agent);
+        let files = agent.as_files()?;
+        let found = checks::agent(&files);
         // Two clones may have settled one message: a person decides, but no file is damaged.
         let is_of_merge =
             |finding: &Finding| ["ended_twice", "dead_count", "outbox_count"].contains(&finding.kind);
@@ -378,7 +379,8 @@ impl<'s> RemoteSync<'s> {
                 is_program: change.after.as_ref().is_some_and(Blob::is_program),
             })
         };
-        self.store.local().bring(inside.iter().map(brought).collect::<Result<_>>()?, session.clock.now())
+        let files = self.store.files_for("`dormouse sync`")?;
+        files.bring(inside.iter().map(brought).collect::<Result<_>>()?, session.clock.now())
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::local::Subject;
 use crate::model::agent::Status;
 use crate::model::id::{AgentName, MessageId, TaskId};
 use crate::model::place::Away;
@@ -19,7 +20,7 @@ use crate::rules::authority as rights;
 use crate::rules::delegation;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::task::{self as rules, TaskEnding};
-use crate::store::{Agent, HeldLease, Store, Subject};
+use crate::store::{Agent, HeldLease, Store};
 
 use super::context::Context;
 use super::load;

@@ -423,7 +423,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let dir = agent.workdir().run(run_id);
     dir.make()?;
     let workspace = workspace_path(store, policy);
-    let served = store.local().ingress();
+    let served = &store.local().config.ingress;
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
     let places = context::TurnPaths {
         state_dir: store.anchor().path(),

@@ -36,7 +36,7 @@ pub fn facts<'s>(agent: &Agent<'s>, now: Time, all_children: bool) -> Result<Fac
         triggers: agent.triggers()?,
         at_work: at_work.collect(),
         children: all.map(|names| names.iter().map(|name| child(store, name, None)).collect()),
-        ingress: store.local().ingress(),
+        ingress: &store.local().config.ingress,
         cwd: store.anchor().leads_to(&records.policy.turn.workdir),
         workspace: environment::workspace_path(store, &records.policy),
         records,

@@ -1,17 +1,34 @@
-//! Files that belong to this machine, whichever store has the records.
+//! Part of a store that belongs to this machine, whichever store has the records.
 //!
-//! `anchor` finds the state directory, `workdir` has the directories of runs and tasks. `layout`
-//! has all names and paths, `files` durable writes, `lock` file locks.
+//! - [`StateDir`]: the state directory: settings, workspaces, slots, rights. [`anchor`] finds it.
+//! - [`LocalAgent`]: the directory of an agent: locks, hooks, checkpoints, quarantine. `workdir`:
+//!   its directories of runs and tasks.
+//! - `layout` has all names and paths, `files` durable writes, `lock` file locks.
 
+mod agent;
 pub mod anchor;
 pub mod authors;
 pub mod config;
 pub mod files;
+pub mod git;
+mod hooks;
+mod init;
 pub mod layout;
+mod lease;
 pub mod lock;
 pub mod machine;
-pub mod owner;
+mod occupancy;
+mod owner;
+pub mod prepared;
+pub mod sharing;
+pub mod stale_files;
+mod state_dir;
 pub mod travel;
 pub mod workdir;
 
+pub use agent::LocalAgent;
+pub use hooks::HookFile;
+pub use lease::{LeaseClaimant, Subject};
 pub use lock::{LockGuard, Sharing};
+pub use occupancy::Occupant;
+pub use state_dir::{Opener, StateDir};

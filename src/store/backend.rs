@@ -18,6 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::local::{LeaseClaimant, Subject};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
@@ -28,7 +29,7 @@ use super::dir::inbox::{Dropped, QuarantineOutcome};
 
 pub use super::dir::keys::KeyWindow;
 pub use super::dir::months::ENDED;
-pub use lease::{Beat, Claim, Lease, LeaseClaimant, LocalLease, Subject};
+pub use lease::{Beat, Claim, Lease, LocalLease};
 #[cfg(all(test, feature = "postgres"))]
 pub use op::PART;
 pub use op::{Arrival, EachOp, Op, Ops, each_of, parts};
@@ -71,15 +72,12 @@ pub struct StoreProperties {
 
 /// Store that has the records of all agents.
 pub trait Backend: Debug {
-    fn properties(&self) -> StoreProperties;
+    fn properties(&self) -> StoreProperties {
+        StoreProperties::default()
+    }
 
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
-
-    /// Returns the agents whose records are files of this machine, sorted by name.
-    fn agents_in_files(&self) -> Result<Vec<AgentName>> {
-        Ok(Vec::new())
-    }
 
     /// Returns agents to suggest for an unknown name: all, or of very many those around the name.
     fn agents_around(&self, _name: &AgentName) -> Result<Vec<AgentName>> {
@@ -95,13 +93,8 @@ pub trait Backend: Debug {
         Ok(None)
     }
 
-    /// Returns the records of one agent, or `None` if the agent does not exist.
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords + '_>>>;
-
     /// True if a new agent can't have this name.
-    fn is_taken(&self, name: &AgentName) -> Result<bool> {
-        Ok(self.agent(name)?.is_some())
-    }
+    fn is_taken(&self, name: &AgentName) -> Result<bool>;
 
     /// Returns agents and their identities; all that have this former name, and possibly others.
     fn formerly_named(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
@@ -138,6 +131,9 @@ pub trait RemoteBackend: Backend {
     /// Returns the display name of the store, without a password.
     fn shown(&self) -> String;
 
+    /// Returns the records of one agent, or `None` if the agent does not exist.
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>>;
+
     /// Creates an agent from all operations that make it.
     ///
     /// Returns `false`, and changes nothing, if an agent of this name exists.
@@ -163,7 +159,7 @@ pub trait RemoteBackend: Backend {
     fn subscribe(&self) -> Box<dyn Subscription>;
 
     /// Returns this store with fresh caches and the current connections, as for a new process.
-    fn with_new_caches(self: Rc<Self>) -> Rc<dyn RemoteBackend>;
+    fn with_new_caches(&self) -> Rc<dyn RemoteBackend>;
 }
 
 /// Notifications of changes, so that a waiting process needs fewer reads. A notification may be
@@ -265,11 +261,6 @@ pub trait AgentRecords: Debug {
         Ok(false)
     }
 
-    /// Returns these records if they are not the files of this machine's state directory.
-    fn remote(&self) -> Option<&dyn RemoteRecords> {
-        None
-    }
-
     /// Takes the lease of a run or a task, or takes over an expired lease. Returns `None` if
     /// another machine has the lease. The caller holds the agent's lock on this machine.
     fn lease(&self, _subject: Subject, _who: AskClaimant<'_>) -> Result<Option<Box<dyn Lease>>> {
@@ -348,6 +339,9 @@ pub trait AgentRecords: Debug {
 /// Records of an agent in a store outside the state directory. The agent's local directory has no
 /// records, and is created at first need.
 pub trait RemoteRecords: AgentRecords {
+    /// Returns the display name of the store.
+    fn shown(&self) -> String;
+
     /// Returns the name of the local agent directory that was prepared by the machine that created
     /// or last replaced the agent.
     fn local_dir_name(&self) -> Option<String>;

@@ -45,9 +45,8 @@ pub mod git {
 
 pub use backend::{DatabaseRole, DueAgents, due_now};
 pub use dir::{
-    Appeared, Checkup, DirExport, Dropped, Finding, FindingSubject, HandWritten, HookFile, NewAgent, News,
-    Occupant, Opener, QuarantineOutcome, ReadableRecords, Rejected, Remedy, Subject, Swept, TakenFile, Told,
-    Waiting,
+    Appeared, Checkup, DirExport, DirStore, Dropped, Finding, FindingSubject, HandWritten, NewAgent, News,
+    QuarantineOutcome, ReadableRecords, Rejected, Remedy, Swept, TakenFile, Told, Waiting,
 };
 pub use seam::{
     Agent, AgentImport, AgentTxn, AsFiles, Collected, HeldLease, RecordWatch, Slot, Snapshot, Store, grant,

@@ -435,8 +435,8 @@ fn processes_are_started_in_one_place() {
 const OF_OUTSIDE: &str = "src/commands/create/ src/commands/args.rs src/commands/export/mod.rs src/commands/sync.rs \
      src/commands/task.rs src/engine/new_file.rs src/engine/hooks.rs src/engine/sync.rs \
      src/engine/new_agent.rs src/engine/secret.rs src/engine/session.rs src/engine/turn.rs src/clock.rs \
-     src/clock/local.rs src/process/ src/report/output.rs src/local/anchor.rs src/local/authors.rs src/store/dir/git.rs \
-     src/local/machine.rs src/store/dir/mod.rs src/store/postgres/wire/files.rs";
+     src/clock/local.rs src/process/ src/report/output.rs src/local/anchor.rs src/local/authors.rs src/local/git.rs \
+     src/local/machine.rs src/local/init.rs src/store/postgres/wire/files.rs";
 
 #[test]
 fn the_interface_of_the_store_names_no_files() {

@@ -14,7 +14,7 @@ use crate::engine::new_file::NewFile;
 use crate::engine::secret::Secret;
 use crate::engine::session::{Session, anchor_of};
 use crate::error::{Error, Result, Status};
-use crate::local::anchor::Anchor;
+use crate::local::{StateDir, anchor::Anchor};
 use crate::model::agent::Status as AgentStatus;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::trigger::Verify;
@@ -45,7 +45,7 @@ pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
         ));
     }
     let anchor = Anchor::to_make(&args.into.or(named).unwrap_or_else(|| PathBuf::from(".")))?;
-    let created = Store::init(&anchor)?;
+    let created = StateDir::init(&anchor, None)?;
     let shared = session.store_at(anchor.clone())?.local().share_all()?;
     let dir = anchor.path();
     let object = json!({ "dir": dir.to_string_lossy(), "created": created });
@@ -216,7 +216,7 @@ fn make_with(
 
 /// Refuses a profile that is not in `dormouse.toml`.
 fn check_profile(store: &Store, profile: &str) -> Result<()> {
-    let known: Vec<&str> = store.local().profiles().collect();
+    let known: Vec<&str> = store.local().config.profiles.keys().map(String::as_str).collect();
     if known.contains(&profile) {
         return Ok(());
     }

@@ -234,7 +234,6 @@ fn stay(session: &Session, agent: &Agent<'_>, mark: &Moved) -> Result<()> {
     if mark.by == Leave::Move || state.moved.as_ref() != Some(mark) {
         return Ok(());
     }
-    locked.local().forget_taken()?;
     change_moved(session, agent, &locked, state, |draft| moved::arrive(draft, None))
 }
 
@@ -326,18 +325,18 @@ fn from(
         let mut agent = store.stage(other.as_ref().unwrap_or(former), former)?;
         // Files in a stream are sorted by agent, so another agent's file ends the loop.
         while let Some(meta) = next.take_if(|meta| meta.agent == *former) {
-            agent.local_mut().add(&meta, &mut reader)?;
+            agent.dir.add(&meta, &mut reader)?;
             progress.advance(meta.length);
             next = reader.next()?;
         }
-        agent.local().complete()?;
+        agent.dir.complete()?;
         check(&agent, former, name)?;
         arrive(session, agent.agent())?;
         staged.push(agent);
     }
     drop(progress);
     for agent in staged {
-        let (name, (files, bytes)) = (agent.agent().name().clone(), agent.local().size());
+        let (name, (files, bytes)) = (agent.agent().name().clone(), agent.dir.size());
         let related = related(&agent);
         let appeared = agent.place(session.clock.now())?;
         let report =
@@ -355,7 +354,8 @@ fn from(
 /// in `from`.
 fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path) -> Result<()> {
     let agent = staged.agent();
-    let findings = checks::agent(agent).findings;
+    let files = agent.as_files()?;
+    let findings = checks::agent(&files).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
     let place = format!("agents/{former}/{}", finding.place_in(agent.local()));
     Err(Error::damaged(from, format!("{place}: {}: {}", finding.kind, finding.message)).with_hint(format!(

@@ -13,6 +13,7 @@ use crate::engine::step::step;
 use crate::engine::sync::register;
 use crate::engine::tasks::cancel;
 use crate::error::{Error, Status};
+use crate::local::{LeaseClaimant, Subject};
 use crate::model::id::{AgentName, MessageId};
 use crate::model::message::{InboxKey, Priority};
 use crate::model::record::Plane;
@@ -20,9 +21,9 @@ use crate::model::state::State;
 use crate::model::time::Span;
 use crate::model::work::WorkItem;
 use crate::process::turn::Monitor;
-use crate::store::backend::{AgentRecords, Arrival, Backend, LeaseClaimant, Op, RemoteBackend, each_of};
+use crate::store::backend::{AgentRecords, Arrival, Op, RemoteBackend, each_of};
 use crate::store::memory::Memory;
-use crate::store::{RecordWatch, Store, Subject};
+use crate::store::{RecordWatch, Store};
 
 use super::both_stores::{Play, made, opener};
 
@@ -48,8 +49,7 @@ fn the_error_for_a_damaged_record_names_the_record() {
     let id = "work_01900000000070008000000000000001";
     let text = format!("{{\n  \"schema\": \"dormouse/work/1\",\n  \"id\": \"{id}\",\n  torn");
     let records = memory.agent(&ada()).expect("asked").expect("there");
-    let hold =
-        records.remote().expect("records elsewhere").lock(Duration::ZERO).expect("asked").expect("free");
+    let hold = records.lock(Duration::ZERO).expect("asked").expect("free");
     let revision = revision(&*records);
     hold.commit(revision, &[Op::Open { plane: Plane::Work, id: id.to_owned(), text }]).expect("committed");
     drop(hold);
@@ -164,14 +164,14 @@ fn a_lease_shared_with_a_supervisor_is_not_released() {
 fn file_operations_are_refused_for_records_in_memory() {
     let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
     let (_, store) = stores(one.path());
-    let error = store.local().files_only("anything").expect_err("there are none");
+    let error = store.files_for("anything").expect_err("there are none");
     assert_eq!(error.exit_status(), Status::Refused);
     let said = error.to_string();
     assert_eq!(said, "anything works on files; the records of this store are in memory");
     let refused = register(&store).expect_err("no merge of records in memory");
     assert_eq!(refused.exit_status(), Status::Refused);
     let directory = Store::open(made(other.path()), opener()).expect("open");
-    directory.local().files_only("anything").expect("they are files");
+    directory.files_for("anything").expect("they are files");
 }
 
 #[test]
@@ -198,8 +198,7 @@ fn a_watch_is_notified_of_changes_but_not_of_arrivals() {
     let mut play = Play::new(&store).expect("made");
     let changes = || {
         let records = memory.agent(&ada()).expect("asked").expect("there");
-        let hold =
-            records.remote().expect("records elsewhere").lock(Duration::ZERO).expect("asked").expect("free");
+        let hold = records.lock(Duration::ZERO).expect("asked").expect("free");
         hold.commit(revision(&*records), &[]).expect("committed");
     };
     // `RecordWatch` subscribes only after its first wait, so the first change is no news.

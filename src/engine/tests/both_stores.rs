@@ -22,7 +22,7 @@ use crate::engine::step::preview;
 use crate::engine::step::step;
 use crate::engine::stop::stop_agent;
 use crate::error::Result;
-use crate::local::anchor::Anchor;
+use crate::local::{Opener, StateDir, Subject, anchor::Anchor};
 use crate::model::action::{Requester, TaskRequest};
 use crate::model::digest::sha256;
 use crate::model::event::EventKind;
@@ -49,7 +49,7 @@ use crate::rules::transition::task::{self, TaskEnding};
 use crate::rules::transition::trigger::{self, NewTrigger};
 use crate::store::backend::RemoteBackend;
 use crate::store::memory::Memory;
-use crate::store::{Agent, Opener, Store, Subject};
+use crate::store::{Agent, Store};
 
 /// Script that the agent runs as its turn. The text of the message selects what the turn does.
 const TURN: &str = r#"#!/bin/sh
@@ -382,7 +382,7 @@ pub fn made(dir: &Path) -> Anchor {
     std::fs::write(&turn, TURN).expect("written");
     std::fs::set_permissions(&turn, std::fs::Permissions::from_mode(0o755)).expect("made a program");
     let anchor = Anchor::to_make(dir).expect("a path");
-    Store::init(&anchor).expect("a state directory");
+    StateDir::init(&anchor, None).expect("a state directory");
     anchor
 }
 

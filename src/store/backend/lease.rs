@@ -4,17 +4,8 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::model::id::{AgentName, RunId, TaskId};
-use crate::model::time::Span;
-
-/// Subject of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    /// Run of the agent, of which one is open at a time.
-    Run,
-    /// Task. Its supervisor holds the lease, or the process that hands the task to a child agent.
-    Task(TaskId),
-}
+use crate::local::Subject;
+use crate::model::id::{AgentName, RunId};
 
 /// Lease of the turn or task that has called a command, under which the command acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,19 +15,6 @@ pub struct Claim {
     pub fence: u64,
     /// Id of the run, if the lease is that of a run.
     pub run: Option<RunId>,
-}
-
-/// Process that requests a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeaseClaimant {
-    /// Display name of the machine.
-    pub host: String,
-    /// Identity of the local state directory. A process with this identity, which has the local
-    /// lock of the run or task, knows that the former owner of the lease is dead.
-    pub anchor: String,
-    pub pid: u32,
-    /// Time from the last renewal of the lease to its expiry.
-    pub lasts: Span,
 }
 
 /// Lease of a run or a task, which has to be kept alive.

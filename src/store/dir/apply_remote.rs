@@ -6,9 +6,8 @@ use std::path::Path;
 
 use crate::cap_fs::{CapPath, Root};
 use crate::error::{IoContext, Result};
-use crate::local::layout::{self, AgentDir};
 use crate::local::lock::{self, LockGuard};
-use crate::local::{files, machine};
+use crate::local::{LocalAgent, StateDir, files, layout, machine};
 use crate::model::id::AgentName;
 use crate::model::place::PlaceId;
 use crate::model::time::Time;
@@ -61,7 +60,7 @@ impl DirAgent<'_> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
         for change in changes {
-            if !change.is_as_known(self.dir.cap())? {
+            if !change.is_as_known(self.local.dir.cap())? {
                 return Ok(false);
             }
         }
@@ -88,7 +87,7 @@ impl DirAgent<'_> {
                     {
                         appends.push(Append { path, offset, content: lines.to_owned() });
                     } else {
-                        self.store.put_brought(self.dir.cap(), change, bytes)?;
+                        self.local.state_dir.put_brought(self.local.dir.cap(), change, bytes)?;
                     }
                 }
             }
@@ -97,16 +96,18 @@ impl DirAgent<'_> {
             locked.replace(writes, appends, deletes)?;
         }
         for path in last {
-            self.dir.join(path).remove()?;
+            self.local.dir.join(path).remove()?;
         }
-        self.store.disk.sync_file_system(self.dir.cap())?;
+        self.local.disk().sync_file_system(self.local.dir.cap())?;
         Ok(true)
     }
+}
 
+impl LocalAgent<'_> {
     /// True if this clone has recorded in a local file that it alone steps the agent with this id.
     /// An entry copied with the directory names the other clone, and does not count.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
-        let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
+        let (here, boot) = (self.state_dir.state_place()?.id, machine::boot().unwrap_or_default());
         let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
         let is_it = |line: &str| {
             let mut words = line.splitn(3, ' ');
@@ -125,13 +126,13 @@ impl DirAgent<'_> {
         let known = String::from_utf8_lossy(&known).into_owned();
         let mut lines: Vec<&str> = known.lines().rev().take(7).collect();
         lines.reverse();
-        let (here, boot) = (self.store.state_place()?.id, machine::boot().unwrap_or_default());
+        let (here, boot) = (self.state_dir.state_place()?.id, machine::boot().unwrap_or_default());
         let own = format!("{id} {here} {boot}");
         lines.push(&own);
         cap.parent().make_dirs()?;
         let staged = self.dir.join(layout::TMP).join(format!("taken-{}", std::process::id()));
         staged.parent().make_dirs()?;
-        self.store.disk.replace_unlocked(&staged, &cap, format!("{}\n", lines.join("\n")).as_bytes())
+        self.disk().replace_unlocked(&staged, &cap, format!("{}\n", lines.join("\n")).as_bytes())
     }
 }
 
@@ -146,7 +147,7 @@ impl DirTxn<'_> {
     /// committed it.
     fn delete_as_known(&self, changes: &[RemoteFile]) -> Result<bool> {
         self.empty_journal()?;
-        let dir = &self.agent.dir;
+        let dir = &self.agent.local.dir;
         for change in changes {
             if !change.is_as_known(dir.cap())? {
                 return Ok(false);
@@ -171,7 +172,7 @@ impl DirStore {
         }
         for (name, changes) in by_agent {
             let is_done = match name {
-                None => self.bring_in(&changes)?,
+                None => self.state_dir.bring_in(&changes)?,
                 Some(name) => match self.find(&name)? {
                     Some(agent) if is_removal(&changes) => agent.change(now)?.delete_as_known(&changes)?,
                     Some(agent) => agent.bring_in(&changes, now)?,
@@ -187,20 +188,22 @@ impl DirStore {
 
     /// Creates an agent that another clone has made. Returns `false` if the name is taken.
     fn bring_agent(&self, name: &AgentName, files: &[RemoteFile]) -> Result<bool> {
-        if AgentDir::new(&self.root, name).cap().exists()? {
+        if self.state_dir.agent(name).dir.cap().exists()? {
             return Ok(false);
         }
-        let mut staged = self.stage_copy(name)?;
+        let mut staged = self.state_dir.stage_copy(name)?;
         for file in files {
             staged.append(&file.path, file.after.as_deref().unwrap_or_default())?;
             if file.is_program {
-                staged.agent().dir.join(&file.path).set_mode(0o700)?;
+                staged.agent().local.dir.join(&file.path).set_mode(0o700)?;
             }
         }
         staged.furnish()?;
         staged.place_if_free()
     }
+}
 
+impl StateDir {
     /// Applies the changes of another clone to files outside the agents: settings and shared hooks.
     /// Returns `false`, with nothing changed, if a file differs from the version that was
     /// committed.
@@ -233,7 +236,7 @@ impl DirStore {
 }
 
 /// Takes the lock next to this clone's repository: one process at a time syncs commits.
-pub fn alone_in_clone(store: &DirStore, git_dir: &Path, now: Time) -> Result<LockGuard> {
+pub fn alone_in_clone(store: &StateDir, git_dir: &Path, now: Time) -> Result<LockGuard> {
     let root = Root::open(git_dir).context("open", git_dir)?;
     lock::acquire(&root.cap().join("dormouse.lock"), &store.holder(now), store.opener.patience)
 }

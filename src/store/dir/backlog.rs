@@ -26,10 +26,9 @@ use rustix::io::Errno;
 use crate::cap_fs::{CapPath, move_file};
 use crate::error::{Error, IoContext, Result};
 use crate::local::files::{Disk, fault_of_file};
-use crate::local::layout;
+use crate::local::{git, layout};
 use crate::model::message::InboxKey;
 
-use super::git;
 use super::inbox::{CLEAN, Name, SEGMENT, Scan, Segment, parse_name};
 use super::view::View;
 

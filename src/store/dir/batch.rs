@@ -9,6 +9,7 @@ use crate::cap_fs::{Access, CapPath, Number};
 use crate::error::Result;
 use crate::local::files::{self, Disk};
 use crate::local::layout;
+use crate::local::stale_files::make_dir_unlocked;
 use crate::model::message::{InboxKey, Message};
 use crate::model::time::Time;
 
@@ -16,7 +17,6 @@ use super::agent::DirAgent;
 use super::backlog;
 use super::inbox::SEGMENT;
 use super::record::encode;
-use super::stale_files::make_dir_unlocked;
 
 /// Batch of messages for the inbox. Dropping the batch removes the messages that were not admitted.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ impl DirAgent<'_> {
     /// Starts a batch of messages for the inbox, in its own directory. `name` must be unique among
     /// batches. The next step that comes to rest removes the batches of killed commands.
     pub(in crate::store) fn batch(&self, name: Uuid) -> Result<DirBatch<'_>> {
-        let (disk, here) = (self.store.disk, self.here()?);
-        let dir = self.staging(&format!("batch-{}", name.simple()));
+        let (disk, here) = (self.local.disk(), self.here()?);
+        let dir = self.local.staging(&format!("batch-{}", name.simple()));
         let lock = self.unless_departed(make_dir_unlocked(&dir, disk.access), here, 0)?;
         let bucket = dir.join("bucket");
         // From here on, dropping the batch removes its directory.
@@ -108,11 +108,11 @@ impl DirBatch<'_> {
         {
             backlog::mark_clean(&self.bucket)?;
             self.disk.sync_dir(&self.bucket)?;
-            files::rename(&self.bucket, &self.agent.dir.join(layout::bucket(*first)))?;
-            return self.disk.sync_dir(&self.agent.dir.join(layout::INBOX));
+            files::rename(&self.bucket, &self.agent.local.dir.join(layout::bucket(*first)))?;
+            return self.disk.sync_dir(&self.agent.local.dir.join(layout::INBOX));
         }
         let names = self.keys.iter();
-        let names = names.map(|key| (self.staged(*key), self.agent.dir.join(layout::message(*key))));
+        let names = names.map(|key| (self.staged(*key), self.agent.local.dir.join(layout::message(*key))));
         self.disk.place_all(names)
     }
 }

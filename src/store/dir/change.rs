@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
-use std::time::Duration;
 
 use crate::cap_fs::Version;
 use crate::error::Result;
@@ -36,7 +35,7 @@ pub struct DirTxn<'a> {
     /// Journal, whose lines are all applied. `None`: the journal was not read yet, or a write to it
     /// has failed.
     journal: RefCell<Option<JournalPlace>>,
-    pub(super) held: lock::LockGuard,
+    pub(in crate::store) held: lock::LockGuard,
 }
 
 /// State of the journal file, whose lines are all applied.
@@ -48,40 +47,21 @@ enum JournalPlace {
 }
 
 impl DirAgent<'_> {
-    /// Takes the agent's lock, waiting for other processes.
-    pub(in crate::store) fn lock(&self, now: Time) -> Result<DirTxn<'_>> {
-        let path = self.dir.join(layout::LOCK);
-        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
-        Ok(DirTxn::new(self, held?))
-    }
-
-    /// Tries once to take the agent's lock. Returns `None` if another process has the lock.
-    pub(in crate::store) fn try_lock(&self, now: Time) -> Result<Option<DirTxn<'_>>> {
-        let held = lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.store.holder(now)))?;
-        Ok(held.map(|held| DirTxn::new(self, held)))
-    }
-
     /// Takes the agent's lock and applies the transaction of an interrupted command.
     pub(super) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
-        let locked = self.unless_gone(self.lock(now))?;
+        let locked = DirTxn::new(self, self.unless_gone(self.local.lock(now))?);
         locked.finish_journal()?;
         Ok(locked)
     }
 }
 
 impl<'a> DirTxn<'a> {
-    fn new(agent: &'a DirAgent<'a>, held: lock::LockGuard) -> DirTxn<'a> {
+    pub(in crate::store) fn new(agent: &'a DirAgent<'a>, held: lock::LockGuard) -> DirTxn<'a> {
         DirTxn { agent, base: Cell::new(None), inbox: RefCell::default(), journal: RefCell::default(), held }
     }
 
-    /// Returns the time for which this process waited for the lock. `None` if the lock was free,
-    /// and at every later call.
-    pub(in crate::store) fn take_wait(&self) -> Option<Duration> {
-        self.held.take_wait()
-    }
-
     pub(super) fn view(&self) -> View<'_> {
-        View::settled(&self.agent.dir)
+        View::settled(&self.agent.local.dir)
     }
 
     /// Returns the last listing of the inbox, with the changes that were committed since. Lists the
@@ -107,14 +87,14 @@ impl<'a> DirTxn<'a> {
         // Moving messages changes their paths, which the journal and the cached listing contain.
         self.empty_journal()?;
         self.inbox.replace(None);
-        Filing { view: &self.view(), disk: self.agent.store.disk }.file(scan)
+        Filing { view: &self.view(), disk: self.agent.local.disk() }.file(scan)
     }
 
     /// Finishes an interrupted replacement of the inbox by an empty directory: makes the former
     /// inbox a directory of the new inbox.
     pub(super) fn finish_exchange(&self) -> Result<()> {
         self.empty_journal()?;
-        Filing { view: &self.view(), disk: self.agent.store.disk }.finish()
+        Filing { view: &self.view(), disk: self.agent.local.disk() }.finish()
     }
 
     /// Lists the inbox, after finishing an interrupted replacement of the inbox.
@@ -153,7 +133,7 @@ impl<'a> DirTxn<'a> {
         if let Some(place) = self.journal.take() {
             return Ok(place);
         }
-        match Journal::look(&self.agent.dir, true)? {
+        match Journal::look(&self.agent.local.dir, true)? {
             FoundJournal::Nothing => Ok(JournalPlace::Nothing),
             FoundJournal::Blank => Ok(JournalPlace::Blank),
             FoundJournal::Applied(journal) => Ok(JournalPlace::Open(journal)),
@@ -162,7 +142,7 @@ impl<'a> DirTxn<'a> {
     }
 
     fn finish(&self, found: UnfinishedJournal) -> Result<JournalPlace> {
-        let dir = &self.agent.dir;
+        let dir = &self.agent.local.dir;
         if let Some(why) = self.why_not(&found)? {
             self.quarantine_journal(why)?;
             return Ok(JournalPlace::Nothing);
@@ -174,7 +154,7 @@ impl<'a> DirTxn<'a> {
             return Ok(JournalPlace::Open(found.journal));
         }
         found.check_paths()?;
-        let disk = self.agent.store.disk;
+        let disk = self.agent.local.disk();
         // All lines must be durable before a file that a line changes is durable.
         found.journal.sync_again(disk)?;
         journal::changes(found.entries()).apply(dir, disk)?;
@@ -191,20 +171,20 @@ impl<'a> DirTxn<'a> {
         if found.entries().next().is_none() {
             return Ok(None);
         }
-        if self.agent.is_tracked(layout::JOURNAL) {
+        if self.agent.local.is_tracked(layout::JOURNAL) {
             return Ok(Some(TRACKED));
         }
         let state = self.agent.state_file()?;
-        let continues = found.continues_state(&self.agent.dir.join(layout::STATE), state.as_ref())?;
+        let continues = found.continues_state(&self.agent.local.dir.join(layout::STATE), state.as_ref())?;
         Ok((!continues).then_some("the records were put back to others since"))
     }
 
     /// Quarantines a journal that must not be applied, and prints the reason for the user.
     fn quarantine_journal(&self, why: &str) -> Result<()> {
-        let place = self.agent.quarantine(&self.agent.dir.join(layout::JOURNAL))?;
-        (self.agent.store.opener.tell)(&format!(
+        let place = self.agent.local.quarantine(&self.agent.local.dir.join(layout::JOURNAL))?;
+        (self.agent.local.state_dir.opener.tell)(&format!(
             "{}: the journal of an interrupted command is not applied, because {why}; it is now {}",
-            &self.agent.name,
+            &self.agent.local.name,
             place.display()
         ));
         Ok(())
@@ -225,8 +205,8 @@ impl<'a> DirTxn<'a> {
     }
 
     fn empty(&self, journal: &mut Journal) -> Result<()> {
-        let disk = self.agent.store.disk;
-        if let Err(error) = disk.sync_file_system(self.agent.dir.cap()) {
+        let disk = self.agent.local.disk();
+        if let Err(error) = disk.sync_file_system(self.agent.local.dir.cap()) {
             // After a failed sync the kernel may count lost data as written, so the next command
             // must apply all journal entries again.
             let _ = journal.doubt();
@@ -259,7 +239,7 @@ impl<'a> DirTxn<'a> {
     /// Commits a journal line, and changes the files that it names. `is_last`: empties the journal
     /// after that.
     fn carry_out(&self, entry: &mut JournalEntry, is_last: bool) -> Result<()> {
-        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
+        let (dir, disk) = (&self.agent.local.dir, self.agent.local.disk());
         let mut journal = self.open_journal()?;
         entry.number = journal.next_number();
         let mut line = Encoded::of(dir, entry)?;
@@ -302,7 +282,7 @@ impl<'a> DirTxn<'a> {
 
     /// Opens or creates the journal for writing. The caller puts it back into `self.journal`.
     fn open_journal(&self) -> Result<Journal> {
-        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
+        let (dir, disk) = (&self.agent.local.dir, self.agent.local.disk());
         match self.take_journal()? {
             JournalPlace::Open(journal) => Ok(journal),
             JournalPlace::Blank => Journal::begin(dir),
@@ -332,7 +312,7 @@ impl<'a> DirTxn<'a> {
                 // Without a cache no entry is written, because a cache with one key would pass for
                 // a complete cache. The next search for a key builds the cache from the records,
                 // this key included.
-                Op::Key { .. } if !keys::has_cache(&self.agent.dir)? => {}
+                Op::Key { .. } if !keys::has_cache(&self.agent.local.dir)? => {}
                 Op::Key { key, admitted_at, text } => {
                     writes.push(write(dedupe::path(key, *admitted_at), text));
                 }
@@ -379,7 +359,7 @@ impl<'a> DirTxn<'a> {
     /// Returns an append at the end of the file. If a person's edit left the last line without a
     /// newline, the append begins with one, so that two lines are not joined.
     fn append(&self, path: String, mut content: String) -> Result<Append> {
-        let full = self.agent.dir.join(&path);
+        let full = self.agent.local.dir.join(&path);
         let (offset, ends_whole) = files::end_of(&full)?;
         if !ends_whole {
             content.insert(0, '\n');
@@ -409,6 +389,8 @@ impl Txn for DirTxn<'_> {
         for op in ops {
             if let Op::TriggerKey { trigger, digest, key } = op {
                 self.agent.keep_key(*trigger, digest, key)?;
+            } else if let Op::InboxClosed(false) = op {
+                self.forget_taken()?;
             }
         }
         let is_last = |op: &Op| matches!(op, Op::State { is_at_rest: true, .. } | Op::Forgotten { .. });
@@ -438,9 +420,9 @@ impl Txn for DirTxn<'_> {
 
     fn put(&self, op: Op) -> Result<()> {
         self.empty_journal()?;
-        let agent = self.agent;
-        copying::put(op, &mut |path, bytes| agent.replace_file(&agent.dir.join(path), bytes))?;
-        agent.store.share([&agent.dir]).map(drop)
+        let dir = &self.agent.local.dir;
+        copying::put(op, &mut |path, bytes| self.agent.local.replace_file(&dir.join(path), bytes))?;
+        self.agent.local.state_dir.share([dir]).map(drop)
     }
 }
 

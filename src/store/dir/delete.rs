@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::cap_fs::{CapPath, Number};
 use crate::error::{Error, IoContext, Result};
 use crate::local::layout::{self, AgentDir};
-use crate::local::lock;
 use crate::local::travel::{self, FileKind};
+use crate::local::{LocalAgent, lock};
 
 use super::super::backend::AgentRecords;
 use super::{DirAgent, DirTxn, moved};
@@ -17,7 +17,7 @@ impl DirAgent<'_> {
     /// Returns the number that identifies the agent's directory. Error if the agent no longer
     /// exists.
     pub(super) fn here(&self) -> Result<Number> {
-        self.dir.cap().number()?.ok_or_else(|| self.gone())
+        self.local.dir.cap().number()?.ok_or_else(|| self.gone())
     }
 
     /// Replaces any error of a command by "no such agent" if the agent has been removed meanwhile.
@@ -26,7 +26,7 @@ impl DirAgent<'_> {
     }
 
     pub(super) fn gone(&self) -> Error {
-        Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
+        Error::NoAgent { agent: self.local.name.to_string(), known: None, renamed: None }
     }
 }
 
@@ -54,8 +54,9 @@ impl DirTxn<'_> {
     /// after the export and are deleted with the agent.
     pub(in crate::store) fn delete(&self) -> Result<Vec<String>> {
         let (gone, _held) = self.move_away()?;
-        let late = gone.late()?;
-        remove(&gone);
+        let late = moved::late(&gone)?;
+        // If this fails, the directory is stale: later commands try again, and `doctor` reports it.
+        let _ = gone.cap().remove_tree();
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
@@ -66,33 +67,27 @@ impl DirTxn<'_> {
         let (gone, _held) = self.move_away()?;
         let mut has_more = false;
         let inbox = Path::new(layout::INBOX);
-        moved::each_file(&gone.dir.join(inbox), &mut |path| has_more |= !is_known(&inbox.join(path)))?;
+        moved::each_file(&gone.join(inbox), &mut |path| has_more |= !is_known(&inbox.join(path)))?;
         if has_more {
-            gone.dir.cap().rename(self.agent.dir.cap())?;
+            gone.cap().rename(self.agent.local.dir.cap())?;
         } else {
-            remove(&gone);
+            let _ = gone.cap().remove_tree();
         }
         Ok(!has_more)
     }
 
     /// Renames the agent's directory to a hidden name. The returned lock file keeps commands from
     /// removing the directory as stale.
-    fn move_away(&self) -> Result<(DirAgent<'_>, File)> {
-        let DirAgent { store, name, dir } = self.agent;
+    fn move_away(&self) -> Result<(AgentDir, File)> {
+        let LocalAgent { state_dir, name, dir } = &self.agent.local;
         let own = dir.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
         if !lock::try_hold(&own, dir.path())? {
             return Err(Error::busy(dir.path(), "another command".to_owned(), Duration::ZERO));
         }
-        let gone = AgentDir::at(store.vanishing(name));
+        let gone = AgentDir::at(state_dir.vanishing(name));
         gone.cap().remove_tree()?;
         dir.cap().try_rename(gone.cap())?.context("remove", dir.path())?;
-        store.disk.sync_dir(&gone.cap().parent())?;
-        Ok((DirAgent::new(store, name.clone(), gone), own))
+        state_dir.disk.sync_dir(&gone.cap().parent())?;
+        Ok((gone, own))
     }
-}
-
-/// Removes a hidden directory. If that fails, the directory is stale: later commands try again, and
-/// `doctor` reports it.
-fn remove(gone: &DirAgent<'_>) {
-    let _ = gone.dir.cap().remove_tree();
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
-use crate::local::layout;
 use crate::local::travel::{FileKind, MAX_FILE, keeps_time, place, walk};
+use crate::local::{LocalAgent, layout};
 use crate::model::id::AgentName;
 use crate::store::stream::{Meta, StreamWriter};
 
@@ -60,25 +60,27 @@ impl DirTxn<'_> {
         // `scan` finishes an interrupted replacement of the inbox: no message may be left out.
         self.scan()?;
         let agent = self.agent;
-        let mut exported = self.empty_export()?;
-        if is_moved && agent.store.is_shared() {
+        let mut exported = agent.local.empty_export()?;
+        if is_moved && agent.local.state_dir.is_shared() {
             // Members of the sharing group can't read in `state.json` that the agent was moved, so
             // they lose the permission to add files before the inbox is listed.
-            agent.dir.join(layout::INBOX).set_mode(0o700)?;
+            agent.local.dir.join(layout::INBOX).set_mode(0o700)?;
         }
         exported.collect(false)?;
         if is_moved {
-            let list = agent.dir.join(layout::TAKEN);
-            match TakenInbox::read(&agent.dir)? {
+            let list = agent.local.dir.join(layout::TAKEN);
+            match TakenInbox::read(&agent.local.dir)? {
                 Some(taken) => exported.files.retain(|file| taken.has_of(&file.path)),
-                None => agent.replace_file(&list, &TakenInbox::of(exported.paths()).encode())?,
+                None => agent.local.replace_file(&list, &TakenInbox::of(exported.paths()).encode())?,
             }
         }
         Ok(exported)
     }
+}
 
-    /// Collects the local files of an agent whose records are in another store. The caller adds the
-    /// records.
+impl LocalAgent<'_> {
+    /// Collects the local files of an agent whose records are in another store. The caller holds
+    /// the agent's lock, and adds the records.
     pub(in crate::store) fn export_local_files(&self) -> Result<DirExport> {
         let mut exported = self.empty_export()?;
         exported.collect(true)?;
@@ -87,13 +89,12 @@ impl DirTxn<'_> {
 
     /// Returns an export without files.
     fn empty_export(&self) -> Result<DirExport> {
-        let agent = self.agent;
-        let cap = agent.tmp().join(format!("export-{}", std::process::id()));
-        let copies = agent.store.disk.stage_unsynced(&cap, b"")?;
+        let cap = self.tmp().join(format!("export-{}", std::process::id()));
+        let copies = self.disk().stage_unsynced(&cap, b"")?;
         cap.remove()?;
         Ok(DirExport {
-            agent: agent.name.clone(),
-            dir: agent.dir.cap().clone(),
+            agent: self.name.clone(),
+            dir: self.dir.cap().clone(),
             files: Vec::new(),
             copies,
             copied: 0,

@@ -40,9 +40,9 @@ impl DirTxn<'_> {
         let kinds = months::KINDS.iter().filter(|kind| **kind != months::ENDED);
         let archives = kinds.map(|kind| layout::month(month, kind));
         for path in archives.chain([format!("{}/{month}{}", layout::LEDGER, layout::LINES)]) {
-            let cap = self.agent.dir.join(&path);
+            let cap = self.agent.local.dir.join(&path);
             cap.remove()?;
-            self.agent.dir.join(layout::settled(&path)).remove()?;
+            self.agent.local.dir.join(layout::settled(&path)).remove()?;
             if path.starts_with(layout::ARCHIVE) {
                 // The removal fails as long as the month has other files.
                 let _ = cap.parent().remove_dir();

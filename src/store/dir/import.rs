@@ -12,14 +12,16 @@ use serde_json::Value;
 use crate::cap_fs::{Access, CapPath};
 use crate::error::{Error, IoContext, Result};
 use crate::local::layout::{self, AgentDir};
-use crate::local::lock;
+use crate::local::prepared::PreparedDir;
 use crate::local::travel::{FileKind, place};
+use crate::local::{LocalAgent, StateDir, git, lock, stale_files};
 use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::time::Time;
 use crate::store::stream::{Meta, StreamReader};
 
-use super::{DirAgent, DirStore, git, moved, stale_files};
+use super::view::View;
+use super::{DirAgent, copying, moved};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
 #[derive(Debug)]
@@ -43,7 +45,7 @@ pub enum Appeared {
     Back,
 }
 
-impl DirStore {
+impl StateDir {
     /// Starts staging an agent from an export stream in which the agent is named `former`.
     pub(in crate::store) fn stage<'s>(
         &'s self,
@@ -60,7 +62,7 @@ impl DirStore {
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
-        let agent = DirAgent::new(self, name.clone(), dir);
+        let agent = DirAgent { local: LocalAgent::new(self, name.clone(), dir) };
         Ok(DirImport { agent, former: Vec::new(), held, files: 0, bytes: 0, is_placed: false })
     }
 }
@@ -89,7 +91,7 @@ impl<'s> DirImport<'s> {
             let message = format!("{}: {} bytes, of at most {most}", meta.path.display(), meta.length);
             return Err(from.damaged(message));
         }
-        let cap = self.agent.dir.join(&meta.path);
+        let cap = self.agent.local.dir.join(&meta.path);
         cap.parent().make_dirs()?;
         // An export stream names each file once, so an existing file is an error.
         if cap.exists()? {
@@ -140,7 +142,7 @@ impl<'s> DirImport<'s> {
         for place in places {
             let found = place.iter().try_fold(&mut value, |within, field| within.get_mut(*field));
             if let Some(name) = found.filter(|name| self.former.iter().any(|former| *former == **name)) {
-                *name = Value::from(self.agent.name.as_str());
+                *name = Value::from(self.agent.local.name.as_str());
             }
         }
         serde_json::to_string_pretty(&value).ok().map(|text| text + "\n")
@@ -148,7 +150,7 @@ impl<'s> DirImport<'s> {
 
     /// Adds bytes at the end of a file, which may not exist yet.
     pub(in crate::store) fn append(&self, path: &str, bytes: &[u8]) -> Result<()> {
-        let cap = self.agent.dir.join(path);
+        let cap = self.agent.local.dir.join(path);
         cap.parent().make_dirs()?;
         let (file, length) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
         file.write_all_at(bytes, length).context("write", &cap)
@@ -156,11 +158,11 @@ impl<'s> DirImport<'s> {
 
     /// Adds the directories and files that every agent has and that no export contains.
     pub(in crate::store) fn furnish(&self) -> Result<()> {
-        let dir = &self.agent.dir;
+        let dir = &self.agent.local.dir;
         for below in layout::AGENT_DIRS {
             dir.join(below).make_dirs()?;
         }
-        let disk = self.agent.store.disk;
+        let disk = self.agent.local.disk();
         for (path, bytes) in [(layout::KEPT, git::KEPT.as_bytes()), (layout::JOURNAL, b"")] {
             if !dir.join(path).exists()? {
                 disk.stage_unsynced(&dir.join(path), bytes)?;
@@ -172,24 +174,24 @@ impl<'s> DirImport<'s> {
     /// Adds the directories and files that no export has, and makes all files durable.
     pub fn complete(&self) -> Result<()> {
         self.furnish()?;
-        let (dir, disk) = (&self.agent.dir, self.agent.store.disk);
-        self.agent.store.share([dir])?;
+        let (dir, disk) = (&self.agent.local.dir, self.agent.local.disk());
+        self.agent.local.state_dir.share([dir])?;
         disk.sync_file_system(dir.cap())
     }
 
     /// Renames the staged agent to its final path. Returns `false` if the name is taken, even by an
     /// agent that was moved away.
     pub fn place_if_free(&mut self) -> Result<bool> {
-        let store = self.agent.store;
-        let target = AgentDir::new(&store.root, &self.agent.name);
-        let from = self.agent.dir.cap();
-        store.disk.sync_file_system(from)?;
+        let LocalAgent { state_dir, name, dir } = &self.agent.local;
+        let target = AgentDir::new(&state_dir.root, name);
+        let from = dir.cap();
+        state_dir.disk.sync_file_system(from)?;
         match from.try_rename(target.cap())? {
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Ok(false),
             renamed => renamed.context("make", target.path())?,
         }
         self.is_placed = true;
-        store.disk.sync_dir(&target.cap().parent())?;
+        state_dir.disk.sync_dir(&target.cap().parent())?;
         Ok(true)
     }
 
@@ -199,14 +201,14 @@ impl<'s> DirImport<'s> {
         if self.place_if_free()? {
             return Ok(Appeared::New);
         }
-        let store = self.agent.store;
-        let disk = store.disk;
-        let target = AgentDir::new(&store.root, &self.agent.name);
-        let (from, agents) = (self.agent.dir.clone(), target.cap().parent());
-        let there = store.find(&self.agent.name)?.ok_or_else(|| self.agent.gone())?;
+        let LocalAgent { state_dir, name, dir: from } = &self.agent.local;
+        let disk = state_dir.disk;
+        let there = DirAgent { local: state_dir.agent(name) };
+        let target = &there.local.dir;
+        let agents = target.cap().parent();
         let locked = there.change(now)?;
         if !there.peek()?.moved.is_some_and(|moved| moved.frees_name()) {
-            return Err(super::agent_exists(&self.agent.name));
+            return Err(super::agent_exists(name));
         }
         // After the swap the old agent has the hidden name, and this lock keeps it from removal.
         let former = target.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
@@ -216,7 +218,7 @@ impl<'s> DirImport<'s> {
         from.cap().try_exchange(target.cap())?.context("import", target.path())?;
         self.is_placed = true;
         disk.sync_dir(&agents)?;
-        moved::carry_over(&from, &target)?;
+        moved::carry_over(from, target)?;
         disk.sync_file_system(target.cap())?;
         from.cap().remove_tree()?;
         drop(locked);
@@ -224,11 +226,25 @@ impl<'s> DirImport<'s> {
     }
 }
 
+impl DirImport<'_> {
+    /// Renames the staged directory to a hidden name, until the agent's records are in the
+    /// database. Error if a file can't be stored in a database.
+    pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
+        copying::refuse_unfit(&View::settled(&self.agent.local.dir))?;
+        self.agent.local.hide(&self.held, now)
+    }
+
+    /// If `is_so`, keeps the staged directory when this value is dropped, as records may name it.
+    pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
+        self.is_placed = is_so;
+    }
+}
+
 impl Drop for DirImport<'_> {
     fn drop(&mut self) {
         if !self.is_placed {
             // If the removal fails, a later command removes the staged agent.
-            let _ = self.agent.dir.cap().remove_tree();
+            let _ = self.agent.local.dir.cap().remove_tree();
         }
     }
 }

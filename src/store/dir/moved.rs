@@ -12,11 +12,12 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::cap_fs::{CapPath, Number};
+use crate::cap_fs::{CapPath, Entry, Number};
 use crate::error::{Error, Result};
 use crate::local::layout::{self, AgentDir};
+use crate::local::stale_files::{NEW, abandoned};
 use crate::local::travel::walk;
-use crate::local::{files, lock};
+use crate::local::{LocalAgent, StateDir, files};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
@@ -108,32 +109,14 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl DirAgent<'_> {
-    /// Returns the inbox files of a moved agent that arrived too late to be exported, as paths
-    /// relative to the inbox. Empty for an agent that was not moved.
-    pub(super) fn late(&self) -> Result<Vec<PathBuf>> {
-        let mut late = Vec::new();
-        let Some(taken) = TakenInbox::read(&self.dir)? else { return Ok(late) };
-        each_file(&self.dir.join(layout::INBOX), &mut |path| {
-            if !taken.paths.contains(path) {
-                late.push(path.to_owned());
-            }
-        })?;
-        Ok(late)
-    }
-
-    /// Number of inbox files of a moved agent that arrived too late to be exported.
-    pub fn count_late(&self) -> Result<usize> {
-        Ok(self.late()?.len())
-    }
-
     /// Confirms the arrival of files with these `names`, which the caller has just `put` into the
     /// inbox without the lock. Removes and refuses files that arrived too late to be exported.
     /// `here`: number of the agent's directory before that.
     pub(super) fn confirm(&self, put: Result<()>, here: Number, names: &[String], now: Time) -> Result<()> {
-        if self.store.guest.is_some() {
+        if self.local.state_dir.guest.is_some() {
             return self.unless_departed(put, here, names.len());
         }
-        let is_here = self.dir.cap().number()? == Some(here);
+        let is_here = self.local.dir.cap().number()? == Some(here);
         let checked = match self.unless_gone(put) {
             // A new agent has this name now; the staged files went with the old agent.
             Err(error) if error.is_not_found() && !is_here => return self.unless_replaced(names, now),
@@ -147,7 +130,9 @@ impl DirAgent<'_> {
         };
         match checked {
             // After a rename the files are in the inbox of the renamed agent.
-            Err(error) if !error.is_moved() && self.store.is_renamed(&self.name, here)? => Ok(()),
+            Err(error) if !error.is_moved() && self.local.state_dir.is_renamed(&self.local.name, here)? => {
+                Ok(())
+            }
             checked => checked,
         }
     }
@@ -156,14 +141,14 @@ impl DirAgent<'_> {
     /// can't read where the agent is, if it has departed. `count`: number of messages and hints
     /// that the operation delivers.
     pub(super) fn unless_departed<T>(&self, done: Result<T>, here: Number, count: usize) -> Result<T> {
-        if self.store.guest.is_none() {
+        if self.local.state_dir.guest.is_none() {
             return done;
         }
         // An operation that has failed may have delivered all but the last.
         let may_be_there = count > usize::from(done.is_err());
-        let inbox = self.dir.join(layout::INBOX).glance();
+        let inbox = self.local.dir.join(layout::INBOX).glance();
         let is_closed = inbox.is_ok_and(|inbox| inbox.is_some_and(|inbox| inbox.st_mode & 0o070 == 0));
-        let (kind, event) = match (self.dir.cap().number()?, done) {
+        let (kind, event) = match (self.local.dir.cap().number()?, done) {
             (None, _) if !may_be_there => return Err(self.gone()),
             (None, _) => (Error::MOVED, "was renamed or removed meanwhile"),
             (Some(there), _) if there != here => {
@@ -174,7 +159,7 @@ impl DirAgent<'_> {
         };
         let known = if may_be_there { "a message may have reached it" } else { "no message has reached it" };
         let hint = "ask the owner where it is; there the same `--dedupe-key` admits a message once";
-        Err(Error::refused(kind, format!("`{}` {event}: {known}", self.name)).with_hint(hint))
+        Err(Error::refused(kind, format!("`{}` {event}: {known}", self.local.name)).with_hint(hint))
     }
 
     /// Error unless all these arrivals are in the inbox of the new agent of this name: an import
@@ -192,21 +177,19 @@ impl DirAgent<'_> {
             "agent_replaced",
             format!(
                 "another agent took the name `{}` meanwhile: of {} messages {arrived} are in its inbox",
-                self.name,
+                self.local.name,
                 names.len()
             ),
         )
-        .with_hint(format!("`dormouse queue list {}` shows which; send the others again", self.name)))
+        .with_hint(format!("`dormouse queue list {}` shows which; send the others again", self.local.name)))
     }
 
     fn unless_moved(&self, names: &[String], now: Time) -> Result<()> {
-        let path = self.dir.join(layout::LOCK);
-        let held = lock::acquire(&path, &self.store.holder(now), self.store.opener.patience);
-        let _held = self.unless_gone(held)?;
+        let _held = self.unless_gone(self.local.lock(now))?;
         // If the agent is no longer marked as moved, its inbox keeps the new files.
         let Some(moved) = self.peek()?.moved else { return Ok(()) };
         // Without a list, no inbox file was exported.
-        let taken = TakenInbox::read(&self.dir)?.unwrap_or_default();
+        let taken = TakenInbox::read(&self.local.dir)?.unwrap_or_default();
         let taken = taken.names();
         let mut late = 0;
         for name in names.iter().filter(|name| !taken.contains(OsStr::new(name))) {
@@ -221,7 +204,7 @@ impl DirAgent<'_> {
             late => Err(Error::refused(Error::MOVED, format!(
                     "`{}` was {moved} meanwhile: of {} messages the first {} went with it, the others were not \
                      admitted",
-                    self.name,
+                    self.local.name,
                     names.len(),
                     names.len() - late
                 )).with_hint("`dormouse queue list` there shows which")),
@@ -230,8 +213,8 @@ impl DirAgent<'_> {
 
     /// Finds a new file in the inbox, in a subdirectory, or in the inbox that a step has replaced.
     fn find_arrival(&self, name: &str) -> Result<Option<CapPath>> {
-        let inbox = self.dir.join(layout::INBOX);
-        let mut dirs = vec![inbox.clone(), self.dir.join(layout::FORMER)];
+        let inbox = self.local.dir.join(layout::INBOX);
+        let mut dirs = vec![inbox.clone(), self.local.dir.join(layout::FORMER)];
         dirs.extend(
             inbox.entries()?.iter().filter(|entry| entry.is_dir).map(|entry| inbox.join(&entry.name)),
         );
@@ -245,19 +228,39 @@ impl DirAgent<'_> {
     }
 }
 
+/// Returns the inbox files of a moved agent that arrived too late to be exported, as paths relative
+/// to the inbox. Empty for an agent that was not moved.
+pub(super) fn late(agent: &AgentDir) -> Result<Vec<PathBuf>> {
+    let mut late = Vec::new();
+    let Some(taken) = TakenInbox::read(agent)? else { return Ok(late) };
+    each_file(&agent.join(layout::INBOX), &mut |path| {
+        if !taken.paths.contains(path) {
+            late.push(path.to_owned());
+        }
+    })?;
+    Ok(late)
+}
+
+impl LocalAgent<'_> {
+    /// Number of inbox files of a moved agent that arrived too late to be exported.
+    pub fn count_late(&self) -> Result<usize> {
+        Ok(late(&self.dir)?.len())
+    }
+}
+
 impl DirTxn<'_> {
     /// Removes the list of the exported inbox files, for an agent whose move was cancelled. Must be
     /// called before the `moved` mark is removed.
-    pub fn forget_taken(&self) -> Result<()> {
-        self.agent.dir.join(layout::TAKEN).remove()?;
-        self.agent.store.share([&self.agent.dir]).map(drop)
+    pub(super) fn forget_taken(&self) -> Result<()> {
+        self.agent.local.dir.join(layout::TAKEN).remove()?;
+        self.agent.local.state_dir.share([&self.agent.local.dir]).map(drop)
     }
 }
 
 /// Error for every change of an agent that was moved, or is about to be deleted here.
 pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
-    let path = agent.dir.join(layout::IDENTITY);
-    refusal(&agent.name, || decode(&path, agent.identity()?.as_bytes()), moved)
+    let path = agent.local.dir.join(layout::IDENTITY);
+    refusal(&agent.local.name, || decode(&path, agent.identity()?.as_bytes()), moved)
 }
 
 /// Error for a change of a moved agent. `identity`: reads the agent's identity, which may be in
@@ -285,6 +288,37 @@ pub(super) fn each_file(inbox: &CapPath, each: &mut dyn FnMut(&Path)) -> Result<
         }
         Ok(!is_hidden)
     })
+}
+
+impl StateDir {
+    /// Removes files of killed commands from the state directory. Files that can't be removed stay,
+    /// because they block no command.
+    pub fn sweep_stale(&self) {
+        for left in self.stale_files().unwrap_or_default() {
+            let _ = self.sweep(&left);
+        }
+    }
+
+    /// Removes a stale agent directory or file. Error if a living process has locked it. Arrivals
+    /// in an old copy of an agent that an import has replaced are moved to the agent.
+    pub fn sweep(&self, cap: &CapPath) -> Result<()> {
+        let entry = Entry { name: cap.name().to_owned(), is_dir: cap.is_dir()? };
+        match abandoned(&cap.parent(), &entry) {
+            Some((cap, _held)) => {
+                if let Some(name) = self.name_of_staged(&cap) {
+                    carry_over(&AgentDir::at(cap.clone()), &AgentDir::new(&self.root, &name))?;
+                }
+                cap.remove_tree()
+            }
+            None => Err(Error::busy(cap.path(), "its maker".to_owned(), std::time::Duration::ZERO)),
+        }
+    }
+
+    /// Returns the name of the agent whose creation began at this path.
+    fn name_of_staged(&self, cap: &CapPath) -> Option<AgentName> {
+        let name = cap.name().to_str()?.strip_prefix(NEW)?;
+        name.rsplit_once('-')?.0.parse().ok()
+    }
 }
 
 /// Moves late arrivals from the old directory of a moved agent, now at `former`, to the inbox of

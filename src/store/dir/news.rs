@@ -8,11 +8,10 @@ use std::path::Path;
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 use rustix::io::{Errno, Result as Answer};
 
-use crate::local::layout;
+use crate::local::{LocalAgent, StateDir, layout};
 use crate::model::id::AgentName;
 
 use super::doctor::may_be_shared;
-use super::{DirAgent, DirStore};
 
 /// A change in the state directory that a file watch reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,19 +69,19 @@ const BUFFER: usize = 16 << 10;
 
 impl News {
     /// Starts watching. From now on every change of the list of agents is reported.
-    pub(in crate::store) fn of(store: &DirStore) -> News {
+    pub(in crate::store) fn of(state_dir: &StateDir) -> News {
         let events = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
         let mut news = News { events, is_possible: true, ..News::default() };
-        news.follow_list(store);
+        news.follow_list(state_dir);
         news
     }
 
     /// Watches the list of agents. Returns `false` if that is impossible: the caller then has to
     /// poll the list.
-    pub fn follow_list(&mut self, store: &DirStore) -> bool {
-        let list = store.cap().join(layout::AGENTS);
-        self.has_list = !may_be_shared(store.anchor.path())
-            && self.add(store.anchor.path(), NAMES, WatchSubject::Root).is_ok()
+    pub fn follow_list(&mut self, state_dir: &StateDir) -> bool {
+        let list = state_dir.cap().join(layout::AGENTS);
+        self.has_list = !may_be_shared(state_dir.anchor.path())
+            && self.add(state_dir.anchor.path(), NAMES, WatchSubject::Root).is_ok()
             && self.add(&list, NAMES, WatchSubject::Agents).is_ok();
         self.has_list
     }
@@ -91,18 +90,18 @@ impl News {
     /// each read of the agent, because its inbox may have been replaced by another directory.
     /// Returns `false` if the system has no free watches, or other machines write to the directory:
     /// the caller then has to poll the agent.
-    pub fn follow(&mut self, agent: &DirAgent<'_>) -> bool {
+    pub fn follow(&mut self, agent: &LocalAgent<'_>) -> bool {
         if !self.has_list {
             return false;
         }
-        let name = &agent.name;
+        let LocalAgent { name, dir, .. } = agent;
         if !self.agents.contains_key(name) {
-            let Ok(watch) = self.add(agent.dir.path(), RECORDS, WatchSubject::Agent(name.clone())) else {
+            let Ok(watch) = self.add(dir.path(), RECORDS, WatchSubject::Agent(name.clone())) else {
                 return false;
             };
             self.agents.insert(name.clone(), watch);
         }
-        match self.add(&agent.dir.join(layout::INBOX), ARRIVALS, WatchSubject::Inbox(name.clone())) {
+        match self.add(&dir.join(layout::INBOX), ARRIVALS, WatchSubject::Inbox(name.clone())) {
             // A missing inbox needs no watch, because the agent's watch reports its creation.
             Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => true,
             Err(_) => false,

@@ -6,15 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::local::{files, layout};
+use crate::local::{LocalAgent, files, layout};
+use crate::model::id::AgentName;
 use crate::model::state::State;
 use crate::model::strict::Strict;
 use crate::model::time::Time;
 
-use super::DirAgent;
 use super::inbox::Dropped;
 use super::record::decode;
-use super::submissions::Rejected;
 
 const PASSED_OVER: &str = "passed_over";
 
@@ -36,19 +35,16 @@ fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
     state.extra.0.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
-impl DirAgent<'_> {
-    /// Decodes a `state.json` of this agent. Error if its list of skipped inbox entries is
-    /// unreadable, because a rewrite of the file would lose the list. `place`: path for errors.
-    pub(in crate::store) fn decoded_state(&self, place: &Path, bytes: &[u8]) -> Result<State> {
-        let state: State = decode(place, bytes)?;
-        if !state.is_of(&self.name) {
-            let (found, name) = (&state.agent, &self.name);
-            let message = format!("the record of agent `{found}` lies in the directory of `{name}`");
-            return Err(Error::damaged(place, message));
-        }
-        check(&state).map_err(|message| Error::damaged(place, message))?;
-        Ok(state)
+/// Decodes a `state.json` of the agent `name`. Error if its list of skipped inbox entries is
+/// unreadable, because a rewrite of the file would lose the list. `place`: path for errors.
+pub fn decoded_state(name: &AgentName, place: &Path, bytes: &[u8]) -> Result<State> {
+    let state: State = decode(place, bytes)?;
+    if !state.is_of(name) {
+        let message = format!("the record of agent `{}` lies in the directory of `{name}`", state.agent);
+        return Err(Error::damaged(place, message));
     }
+    check(&state).map_err(|message| Error::damaged(place, message))?;
+    Ok(state)
 }
 
 /// Checks that the list of inbox entries that steps skip can be read; otherwise a step must not
@@ -88,7 +84,7 @@ fn forget(state: &mut State, is_over: impl Fn(&PassedOver) -> bool) -> bool {
     is_any
 }
 
-impl DirAgent<'_> {
+impl LocalAgent<'_> {
     /// Paths, relative to the inbox, of the skipped entries that have not changed since they were
     /// reported. Reads the metadata of each entry.
     pub(in crate::store) fn passed_over(&self, state: &State) -> Vec<String> {
@@ -130,8 +126,8 @@ impl DirAgent<'_> {
     }
 
     /// Removes an entry from the list of inbox entries that steps skip, after a person's decision.
-    pub fn forget_rejected(&self, state: &mut State, one: &Rejected) {
-        forget(state, |other| *other.file == *one.name());
+    pub fn forget_rejected(&self, state: &mut State, name: &str) {
+        forget(state, |other| other.file == name);
     }
 }
 

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::local::{files::conflict_marker, layout};
+use crate::local::files::conflict_marker;
+use crate::local::layout;
 use crate::model::json;
 use crate::model::record::{Extra, Record};
 

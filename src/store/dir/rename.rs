@@ -4,32 +4,32 @@ use rustix::io::Errno;
 
 use crate::cap_fs::Number;
 use crate::error::{IoContext, Result};
-use crate::local::layout::AgentDir;
+use crate::local::{StateDir, layout::AgentDir};
 use crate::model::id::AgentName;
 
-use super::super::backend::{Backend, Txn};
+use super::super::backend::Txn;
 use super::view::View;
-use super::{DirStore, DirTxn, agent_exists};
+use super::{DirTxn, agent_exists};
 
 impl DirTxn<'_> {
     /// Renames the agent's directory. Its lock, held here, goes with it. Its records still have the
     /// former name.
     pub(in crate::store) fn rename(&self, name: &AgentName) -> Result<()> {
         self.flush()?;
-        let target = AgentDir::new(&self.agent.store.root, name);
-        match self.agent.dir.cap().try_rename(target.cap())? {
+        let target = AgentDir::new(&self.agent.local.state_dir.root, name);
+        match self.agent.local.dir.cap().try_rename(target.cap())? {
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Err(agent_exists(name)),
             renamed => renamed.context("rename to", target.path())?,
         }
-        self.agent.store.disk.sync_dir(&target.cap().parent())
+        self.agent.local.disk().sync_dir(&target.cap().parent())
     }
 }
 
-impl DirStore {
+impl StateDir {
     /// True if the agent whose directory has this number had the name `former`. For a command that
     /// has lost an agent by its name: the directory with its files has another name.
     pub(super) fn is_renamed(&self, former: &AgentName, number: Number) -> Result<bool> {
-        for name in self.agents("")? {
+        for name in self.agent_dirs("")? {
             let dir = AgentDir::new(&self.root, &name);
             if dir.cap().number()? == Some(number) {
                 return Ok(View::settled(&dir).is_own(former));

@@ -64,21 +64,24 @@ impl DirAgent<'_> {
         let name = path.rsplit('/').next().unwrap_or(&path);
         let here = self.here()?;
         let now = id.minted_at().unwrap_or(Time::from_millis(0));
-        let put =
-            self.store.disk.replace_unlocked(&self.staging(name), &self.dir.join(&path), text.as_bytes());
+        let put = self.local.disk().replace_unlocked(
+            &self.local.staging(name),
+            &self.local.dir.join(&path),
+            text.as_bytes(),
+        );
         self.confirm(put, here, &[name.to_owned()], now)
     }
 }
 
 impl AgentRecords for DirAgent<'_> {
     fn identity(&self) -> Result<String> {
-        let path = self.dir.join(layout::IDENTITY);
+        let path = self.local.dir.join(layout::IDENTITY);
         let read = files::read(&path).and_then(|bytes| text(&path, bytes.ok_or_else(|| missing(&path))?));
         self.unless_gone(read)
     }
 
     fn policy(&self) -> Result<String> {
-        let path = self.dir.join(layout::POLICY);
+        let path = self.local.dir.join(layout::POLICY);
         let bytes = path.read(MAX_SETTINGS).and_then(|bytes| {
             bytes.ok_or_else(|| {
                 Error::damaged(path.path(), "missing: it names the turn command")
@@ -97,7 +100,7 @@ impl AgentRecords for DirAgent<'_> {
     /// Returns the state from the journal, because a power cut may have torn an unsynced
     /// `state.json`.
     fn pending_state(&self) -> Result<Option<String>> {
-        let view = View::over(&self.dir, self.pending(self.state_file()?.as_ref())?);
+        let view = View::over(&self.local.dir, self.pending(self.state_file()?.as_ref())?);
         if !view.has_journal() {
             return Ok(None);
         }
@@ -105,14 +108,15 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn is_interrupted(&self) -> Result<bool> {
-        Ok(match Journal::look(&self.dir, false)? {
+        Ok(match Journal::look(&self.local.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank | FoundJournal::Applied(_) => false,
             FoundJournal::Open(_) => true,
         })
     }
 
     fn is_quiet(&self, state: &State) -> Result<bool> {
-        Ok(!self.is_interrupted()? && inbox::is_empty(&View::settled(&self.dir), &self.passed_over(state))?)
+        Ok(!self.is_interrupted()?
+            && inbox::is_empty(&View::settled(&self.local.dir), &self.local.passed_over(state))?)
     }
 
     /// Puts each arrival into the inbox as a new file.
@@ -128,34 +132,34 @@ impl AgentRecords for DirAgent<'_> {
 
     fn read_view(&self) -> Result<Rc<dyn ReadView + '_>> {
         let state = self.state_file()?;
-        let view = View::over(&self.dir, self.pending(state.as_ref())?);
+        let view = View::over(&self.local.dir, self.pending(state.as_ref())?);
         Ok(Rc::new(DirReadView::of(self, view, Some(state))))
     }
 
     fn unchecked_view(&self) -> Result<Rc<dyn ReadView + '_>> {
-        Ok(Rc::new(DirReadView::of(self, View::settled(&self.dir), None)))
+        Ok(Rc::new(DirReadView::of(self, View::settled(&self.local.dir), None)))
     }
 
     fn explain_if_gone(&self, error: Error) -> Error {
-        match self.dir.cap().number() {
+        match self.local.dir.cap().number() {
             Ok(None) => self.gone(),
             Ok(Some(_)) | Err(_) => error,
         }
     }
 
     fn flush(&self, now: Time) -> Result<()> {
-        match Journal::look(&self.dir, false)? {
+        match Journal::look(&self.local.dir, false)? {
             FoundJournal::Nothing | FoundJournal::Blank => Ok(()),
             FoundJournal::Applied(_) | FoundJournal::Open(_) => self.change(now)?.empty_journal(),
         }
     }
 
     fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        copying::checkpoints(&self.dir)
+        copying::checkpoints(&self.local.dir)
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        match self.workdir().checkpoint(checkpoint).read(CHECKPOINT.most.0) {
+        match self.local.workdir().checkpoint(checkpoint).read(CHECKPOINT.most.0) {
             Ok(bytes) => Ok(bytes.map(|bytes| each(&bytes)).is_some()),
             Err(Error::Damaged { .. }) => Ok(false),
             Err(error) => Err(error),
@@ -163,11 +167,11 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn trigger_key(&self, trigger: TriggerId, digest: &str) -> Result<Option<Vec<u8>>> {
-        self.dir.join(layout::key(trigger, digest)).read(MAX_KEY)
+        self.local.dir.join(layout::key(trigger, digest)).read(MAX_KEY)
     }
 
     fn forget_trigger_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
-        let dir = self.dir.join(layout::KEYS);
+        let dir = self.local.dir.join(layout::KEYS);
         let kept = but.map(|hash| layout::key_name(trigger, hash));
         let of_trigger = format!("{trigger}.");
         for entry in dir.entries()? {
@@ -181,7 +185,7 @@ impl AgentRecords for DirAgent<'_> {
 
     /// Counts uses in a file of this state directory: another clone counts its own uses.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, now: Time) -> Result<UseOutcome> {
-        let cap = self.dir.join(layout::uses(trigger));
+        let cap = self.local.dir.join(layout::uses(trigger));
         let (mut file, _) = files::open_or_create(&cap)?;
         lock::hold(&file, &cap)?;
         let mut text = String::new();
@@ -262,7 +266,7 @@ impl ReadView for DirReadView<'_> {
         let mut records = Vec::new();
         for path in self.view.record_paths(layout::plane(plane))? {
             if let Some(bytes) = self.view.bytes(&path)? {
-                let text = text(&self.agent.dir.join(&path), bytes)?;
+                let text = text(&self.agent.local.dir.join(&path), bytes)?;
                 records.push((layout::id_at(&path).to_owned(), text));
             }
         }
@@ -278,7 +282,7 @@ impl ReadView for DirReadView<'_> {
     fn open_one(&self, plane: Plane, id: &str) -> Result<Option<String>> {
         let path = layout::open(plane, id);
         let bytes = self.view.bytes(&path)?;
-        bytes.map(|bytes| text(&self.agent.dir.join(&path), bytes)).transpose()
+        bytes.map(|bytes| text(&self.agent.local.dir.join(&path), bytes)).transpose()
     }
 
     fn is_open(&self, plane: Plane, id: &str) -> Result<bool> {
@@ -362,16 +366,16 @@ impl ReadView for DirReadView<'_> {
     /// miss an entry.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>> {
         let found = if self.view.is_locked() {
-            dedupe::find(self, &self.view, key, window, self.agent.store.disk)
+            dedupe::find(self, &self.view, key, window, self.agent.local.disk())
         } else {
             dedupe::peek(&self.view, key, window)
         };
-        found?.map(|entry| text(self.agent.dir.path(), encode(&entry))).transpose()
+        found?.map(|entry| text(self.agent.local.dir.path(), encode(&entry))).transpose()
     }
 
     fn replaced_key(&self, key: &str, admitted_at: Time) -> Result<Option<String>> {
         let path = dedupe::path(key, admitted_at);
-        self.view.bytes(&path)?.map(|bytes| text(&self.agent.dir.join(&path), bytes)).transpose()
+        self.view.bytes(&path)?.map(|bytes| text(&self.agent.local.dir.join(&path), bytes)).transpose()
     }
 
     fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()> {

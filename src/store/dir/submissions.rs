@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 
 use crate::cap_fs::{CapPath, Content};
 use crate::error::{Error, Result};
-use crate::local::authors;
 use crate::local::files::{self, fault_of_file};
 use crate::local::layout::{self, AgentDir};
+use crate::local::{LocalAgent, authors};
 use crate::model::digest::hex;
 use crate::model::id::MessageId;
 use crate::model::state::State;
@@ -26,7 +26,7 @@ use crate::model::time::Time;
 
 use super::inbox::{Dropped, Name, QuarantineOutcome, is_own, parse_name};
 use super::view::View;
-use super::{DirAgent, DirTxn, quarantine};
+use super::{DirTxn, quarantine};
 
 /// Maximum bytes of the name of a file that people submit; this program adds a prefix and a suffix.
 const LONGEST_NAME: usize = 200;
@@ -148,7 +148,7 @@ impl DirTxn<'_> {
         if given_name(name).is_some() {
             return Ok(TakenFile::As(file.clone()));
         }
-        let (dir, taken) = (self.agent.dir.join(layout::INBOX), Dropped { place: taken_name(name) });
+        let (dir, taken) = (self.agent.local.dir.join(layout::INBOX), Dropped { place: taken_name(name) });
         // The directory `rejected/`, which a step has made meanwhile, is no submitted file.
         if name == Path::new(layout::REJECTED) && is_ours(&dir.join(name))? {
             return Ok(TakenFile::NotNow);
@@ -166,15 +166,10 @@ impl DirTxn<'_> {
         }
     }
 
-    /// Removes a submitted file after its message was admitted.
-    pub fn remove_submission(&self, taken: &Dropped) -> Result<()> {
-        self.agent.dir.join(layout::INBOX).join(&taken.place).remove()
-    }
-
     /// Moves a malformed file from the inbox to `rejected/`, with a file that has the reason.
     pub(super) fn try_to_quarantine(&self, path: &Path, reason: &str) -> Result<QuarantineOutcome> {
-        let disk = self.agent.store.disk;
-        let inbox = self.agent.dir.join(layout::INBOX);
+        let disk = self.agent.local.disk();
+        let inbox = self.agent.local.dir.join(layout::INBOX);
         let rejected = inbox.join(layout::REJECTED);
         self.clear_the_way(&inbox, &rejected)?;
         rejected.make_dirs()?;
@@ -209,19 +204,27 @@ impl DirTxn<'_> {
     }
 
     fn write_reason(&self, rejected: &CapPath, name: &OsStr, reason: &str) -> Result<()> {
-        let staged = self.agent.dir.join(layout::TMP).join("reason");
+        let staged = self.agent.local.dir.join(layout::TMP).join("reason");
         let note = rejected.join(reason_name(name));
-        self.agent.store.disk.replace(&staged, &note, format!("{reason}\n").as_bytes())
+        self.agent.local.disk().replace(&staged, &note, format!("{reason}\n").as_bytes())
+    }
+}
+
+impl LocalAgent<'_> {
+    /// Removes a submitted file after its message was admitted.
+    pub fn remove_submission(&self, taken: &Dropped) -> Result<()> {
+        self.dir.join(layout::INBOX).join(&taken.place).remove()
     }
 
     /// Moves a file from `rejected/` back into the inbox for the next step. Does nothing for an
-    /// immovable file, which is still in the inbox. Returns false if the file is gone.
+    /// immovable file, which is still in the inbox. Returns false if the file is gone. The caller
+    /// holds the agent's lock.
     pub fn bring_back(&self, one: &Rejected) -> Result<bool> {
         if one.stays {
             return Ok(true);
         }
-        let (name, disk) = (&one.name, self.agent.store.disk);
-        let (inbox, rejected) = (self.agent.dir.join(layout::INBOX), rejected_dir(self.agent));
+        let (name, disk) = (&one.name, self.disk());
+        let (inbox, rejected) = (self.dir.join(layout::INBOX), rejected_dir(self));
         let place = files::free_place(&inbox, &name_in_inbox(name), REASON)?;
         let is_there = files::move_if_there(&rejected.join(name), &place)?;
         disk.sync_dir(&inbox)?;
@@ -230,16 +233,15 @@ impl DirTxn<'_> {
         Ok(is_there)
     }
 
-    /// Removes a malformed file or directory, and its reason file.
+    /// Removes a malformed file or directory, and its reason file. The caller holds the lock.
     pub fn remove_rejected(&self, one: &Rejected) -> Result<()> {
-        self.agent.store.files_only("`dormouse queue rejected --drop`")?;
         if one.stays {
-            return self.agent.dir.join(layout::INBOX).join(&one.name).remove_tree();
+            return self.dir.join(layout::INBOX).join(&one.name).remove_tree();
         }
-        let rejected = rejected_dir(self.agent);
+        let rejected = rejected_dir(self);
         rejected.join(&one.name).remove_tree()?;
         rejected.join(reason_name(&one.name)).remove()?;
-        self.agent.store.disk.sync_dir(&rejected)
+        self.disk().sync_dir(&rejected)
     }
 }
 
@@ -248,7 +250,7 @@ fn is_ours(rejected: &CapPath) -> Result<bool> {
     Ok(rejected.is_dir()? && is_own(rejected)?)
 }
 
-fn rejected_dir(agent: &DirAgent<'_>) -> CapPath {
+fn rejected_dir(agent: &LocalAgent<'_>) -> CapPath {
     agent.dir.join(layout::INBOX).join(layout::REJECTED)
 }
 

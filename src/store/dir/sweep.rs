@@ -16,7 +16,7 @@ use crate::cap_fs::CapPath;
 use crate::error::Result;
 use crate::local::files::{self, Disk};
 use crate::local::workdir::CHECKPOINT;
-use crate::local::{layout, lock};
+use crate::local::{LocalAgent, layout, lock};
 use crate::model::id::{RunId, TaskId, minted_at};
 use crate::model::json;
 use crate::model::record::{Plane, Record};
@@ -30,7 +30,6 @@ use crate::model::time::{Span, Time};
 use super::super::backend::ReadView;
 use super::evidence::{self, last_versions};
 use super::record::encode_plain_line;
-use super::{DirAgent, DirTxn};
 
 /// Maximum number of run and task directories that one step measures, and that it removes.
 const AT_ONCE: usize = 256;
@@ -91,7 +90,7 @@ impl Item {
         RunId(self.uuid())
     }
 
-    fn dir(self, agent: &DirAgent<'_>) -> CapPath {
+    fn dir(self, agent: &LocalAgent<'_>) -> CapPath {
         match self {
             Item::Run(id) => agent.workdir().run(id).cap_path().clone(),
             Item::Task(id) => agent.workdir().task(id).cap_path().clone(),
@@ -112,34 +111,31 @@ pub struct Sweeping {
     pub is_leased: bool,
 }
 
-impl DirTxn<'_> {
+impl LocalAgent<'_> {
     /// Removes a bounded number of expired directories, about once a day: called by a step that
-    /// leaves the agent idle and holds the lease. `read`: reads the records and the state.
+    /// leaves the agent idle and holds its lock and lease. `read`: reads the records and the state.
     pub(in crate::store) fn sweep_some<'v>(
         &self,
         retention: Retention,
         now: Time,
         read: impl FnOnce() -> Result<(Rc<dyn ReadView + 'v>, State)>,
     ) -> Result<()> {
-        let agent = self.agent;
-        let progress = Progress::of(&agent.dir.join(layout::SWEEP));
+        let progress = Progress::of(&self.dir.join(layout::SWEEP));
         // A time more than a day ahead was set by a wrong clock and is ignored.
         if progress.next_at.is_some_and(|at| now < at && at <= now.after(DAY)) {
             return Ok(());
         }
         let how = Sweeping { retention, now, removes: true, is_leased: true };
         let (view, state) = read()?;
-        let swept = Sweep::new(agent, (&*view, &state), how, AT_ONCE, progress).run();
+        let swept = Sweep::new(self, (&*view, &state), how, AT_ONCE, progress).run();
         if swept.is_err() {
             // The error would probably recur at every step, so the next attempt is in a day.
             let progress = Progress { next_at: Some(now.after(DAY)), ..Progress::default() };
-            note(agent, &progress)?;
+            note(self, &progress)?;
         }
         swept.map(drop)
     }
-}
 
-impl DirAgent<'_> {
     /// Removes or counts all expired directories of runs and tasks. Removal needs the agent's lock.
     pub(in crate::store) fn sweep_all(
         &self,
@@ -187,7 +183,7 @@ fn note_ids(text: &[u8], named: &mut HashSet<Uuid>) {
 }
 
 struct Sweep<'a> {
-    agent: &'a DirAgent<'a>,
+    agent: &'a LocalAgent<'a>,
     view: &'a dyn ReadView,
     state: &'a State,
     how: Sweeping,
@@ -203,7 +199,7 @@ struct Sweep<'a> {
 
 impl<'a> Sweep<'a> {
     fn new(
-        agent: &'a DirAgent<'a>,
+        agent: &'a LocalAgent<'a>,
         (view, state): (&'a dyn ReadView, &'a State),
         how: Sweeping,
         most: usize,
@@ -409,7 +405,7 @@ impl<'a> Sweep<'a> {
     }
 }
 
-fn note(agent: &DirAgent<'_>, progress: &Progress) -> Result<()> {
+fn note(agent: &LocalAgent<'_>, progress: &Progress) -> Result<()> {
     let disk = Disk::new(Durability::Process);
     disk.replace(&agent.tmp().join("sweep"), &agent.dir.join(layout::SWEEP), &encode_plain_line(progress))
 }

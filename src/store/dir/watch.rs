@@ -5,10 +5,8 @@ use std::path::Path;
 
 use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 
-use crate::local::{layout, workdir::Dir};
+use crate::local::{LocalAgent, layout, workdir::Dir};
 use crate::model::id::AgentName;
-
-use super::DirAgent;
 
 /// Watches on the files of some agents. No change after `follow` is missed, so the caller reads the
 /// files after that.
@@ -28,7 +26,7 @@ impl DirWatch {
 
     /// Watches an agent's records and inbox. Called before each read of them, because a step may
     /// have replaced the inbox by another directory.
-    pub fn follow(&mut self, agent: &DirAgent<'_>) {
+    pub fn follow(&mut self, agent: &LocalAgent<'_>) {
         if !self.followed.contains(&agent.name) {
             self.add(agent.dir.path());
             self.followed.push(agent.name.clone());
@@ -37,7 +35,7 @@ impl DirWatch {
     }
 
     /// Watches an agent's records alone, for a caller that does not wait for arrivals.
-    pub fn follow_records(&mut self, agent: &DirAgent<'_>) {
+    pub fn follow_records(&mut self, agent: &LocalAgent<'_>) {
         self.add(agent.dir.path());
     }
 

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::local::{LeaseClaimant, Subject};
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::pool::Pool;
 use crate::model::preemption::Checkpoint;
@@ -18,11 +19,10 @@ use crate::model::state::State;
 use crate::model::time::{Span, Time};
 use crate::model::trigger::Uses;
 
-use super::Subject;
 use super::backend::{
-    AgentRecords, Arrival, AskClaimant, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease,
-    LeaseClaimant, Op, Ops, ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreProperties,
-    Subscription, Txn, UseOutcome,
+    AgentRecords, Arrival, AskClaimant, Backend, Beat, Claim, DueAgent, DueAgents, InSlot, Lease, Op, Ops,
+    ReadView, RemoteBackend, RemoteRecords, RemoteTxn, StoreFault, StoreProperties, Subscription, Txn,
+    UseOutcome,
 };
 use texts::Texts;
 
@@ -66,6 +66,8 @@ impl MemoryAgent {
 
 type All = Rc<RefCell<BTreeMap<AgentName, Rc<MemoryAgent>>>>;
 
+const SHOWN: &str = "memory";
+
 /// Store that exists as long as the process.
 #[derive(Debug, Default)]
 pub struct Memory(All);
@@ -107,11 +109,8 @@ impl Backend for Memory {
         Ok(Some(due))
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
-        let agents = self.0.borrow();
-        Ok(agents
-            .get(name)
-            .map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as Rc<dyn AgentRecords>))
+    fn is_taken(&self, name: &AgentName) -> Result<bool> {
+        Ok(self.0.borrow().contains_key(name))
     }
 
     fn formerly_named(&self, _: &AgentName) -> Result<Vec<(AgentName, String)>> {
@@ -137,11 +136,16 @@ impl Backend for Memory {
 
 impl RemoteBackend for Memory {
     fn shown(&self) -> String {
-        "memory".to_owned()
+        SHOWN.to_owned()
+    }
+
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
+        let agents = self.0.borrow();
+        Ok(agents.get(name).map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as _))
     }
 
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
-        if self.agent(name)?.is_some() {
+        if self.is_taken(name)? {
             return Ok(false);
         }
         let known = MemoryAgent { texts: RefCell::new(Rc::new(Texts::of(ops)?)), ..MemoryAgent::default() };
@@ -186,8 +190,8 @@ impl RemoteBackend for Memory {
         Box::new(MemorySubscription { of: self.0.borrow().clone(), commits: Vec::new() })
     }
 
-    fn with_new_caches(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
-        self
+    fn with_new_caches(&self) -> Rc<dyn RemoteBackend> {
+        Rc::new(Memory(Rc::clone(&self.0)))
     }
 }
 
@@ -262,10 +266,6 @@ impl AgentRecords for Of {
         }))
     }
 
-    fn remote(&self) -> Option<&dyn RemoteRecords> {
-        Some(self)
-    }
-
     fn state(&self) -> Result<String> {
         Ok(self.now().state.clone())
     }
@@ -294,6 +294,10 @@ impl AgentRecords for Of {
 }
 
 impl RemoteRecords for Of {
+    fn shown(&self) -> String {
+        SHOWN.to_owned()
+    }
+
     fn local_dir_name(&self) -> Option<String> {
         self.now().local_dir.clone()
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::local::workdir;
+use crate::local::{Subject, workdir};
 use crate::model::digest;
 use crate::model::id::{AgentName, TriggerId};
 use crate::model::preemption::Checkpoint;
@@ -17,7 +17,6 @@ use crate::model::trigger::Uses;
 use super::super::backend::{
     AgentRecords, Arrival, AskClaimant, Claim, Lease, ReadView, RemoteRecords, RemoteTxn, UseOutcome,
 };
-use super::super::dir::Subject;
 use super::context::{AgentContext, StoreContext};
 use super::pool::ConnectionPool;
 use super::read_view::PgReadView;
@@ -257,10 +256,6 @@ impl AgentRecords for PgAgent {
         Ok(Err(Span::from_millis(left.clamp(1, window.cast_signed()).unsigned_abs())))
     }
 
-    fn remote(&self) -> Option<&dyn RemoteRecords> {
-        Some(self)
-    }
-
     fn state(&self) -> Result<String> {
         if let Some(state) = self.fresh(|glance| glance.state.take()) {
             return Ok(state);
@@ -294,6 +289,10 @@ impl AgentRecords for PgAgent {
 }
 
 impl RemoteRecords for PgAgent {
+    fn shown(&self) -> String {
+        self.shared.pool.url().shown().to_string()
+    }
+
     fn local_dir_name(&self) -> Option<String> {
         self.local_dir.clone()
     }

@@ -7,9 +7,10 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::local::LeaseClaimant;
 use crate::model::id::AgentName;
 
-use super::super::backend::{Claim, LeaseClaimant};
+use super::super::backend::Claim;
 use super::pool::ConnectionPool;
 use super::wire::{Row, Statement};
 

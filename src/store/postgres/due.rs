@@ -4,12 +4,13 @@
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::local::LeaseClaimant;
 use crate::model::id::MessageId;
 use crate::model::message::Priority;
 use crate::model::pool::Pool;
 use crate::model::time::Time;
 
-use super::super::backend::{DueAgent, DueAgents, LeaseClaimant};
+use super::super::backend::{DueAgent, DueAgents};
 use super::pool::ConnectionPool;
 use super::statements;
 use super::wire::{Row, Statement, Value};

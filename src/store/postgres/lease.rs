@@ -10,9 +10,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::local::{LeaseClaimant, Subject};
 
-use super::super::backend::{Beat, Lease, LeaseClaimant};
-use super::super::dir::Subject;
+use super::super::backend::{Beat, Lease};
 use super::context::{AgentContext, OwnLease};
 use super::wire::Statement;
 use super::{errors, sql, statements};

@@ -42,7 +42,7 @@ use crate::model::pool::Pool;
 use crate::model::time::{Span, Time};
 
 use super::backend::{
-    AgentRecords, Arrival, AskClaimant, Backend, Claim, DatabaseRole, DueAgents, InSlot, Ops, RemoteBackend,
+    Arrival, AskClaimant, Backend, Claim, DatabaseRole, DueAgents, InSlot, Ops, RemoteBackend, RemoteRecords,
     StoreFault, StoreProperties, Subscription,
 };
 use agent::PgAgent;
@@ -126,15 +126,8 @@ impl Backend for Postgres {
         due::ask(&self.shared.pool, now, pools, by.map(|who| who()).transpose()?).map(Some)
     }
 
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords>>> {
-        let shared = &self.shared;
-        if shared.producer.get().is_none() {
-            match PgAgent::find(shared, name) {
-                Err(error) if error.kind() == errors::NOT_ALLOWED => shared.learn_producer(error)?,
-                found => return Ok(found?.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>)),
-            }
-        }
-        Ok(Some(Rc::new(PgAgent::of_producer(shared, name))))
+    fn is_taken(&self, name: &AgentName) -> Result<bool> {
+        Ok(self.agent(name)?.is_some())
     }
 
     fn deliver(
@@ -188,6 +181,17 @@ impl RemoteBackend for Postgres {
         self.shared.pool.url().shown().to_string()
     }
 
+    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
+        let shared = &self.shared;
+        if shared.producer.get().is_none() {
+            match PgAgent::find(shared, name) {
+                Err(error) if error.kind() == errors::NOT_ALLOWED => shared.learn_producer(error)?,
+                found => return Ok(found?.map(|agent| Rc::new(agent) as Rc<dyn RemoteRecords>)),
+            }
+        }
+        Ok(Some(Rc::new(PgAgent::of_producer(shared, name))))
+    }
+
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
         change::create(&self.shared.pool, name, ops)
     }
@@ -230,7 +234,7 @@ impl RemoteBackend for Postgres {
         Box::new(watch::PgSubscription::new(&self.shared))
     }
 
-    fn with_new_caches(self: Rc<Self>) -> Rc<dyn RemoteBackend> {
+    fn with_new_caches(&self) -> Rc<dyn RemoteBackend> {
         let shared = StoreContext::new(self.shared.pool.with_new_caches());
         shared.claim.replace(self.shared.claim.borrow().clone());
         Rc::new(Postgres { shared: Rc::new(shared) })

@@ -1,9 +1,9 @@
 //! Conversion of values to texts of SQL parameters, and back.
 
+use crate::local::Subject;
 use crate::model::digest;
 use crate::model::record::Plane;
 
-use super::super::dir::Subject;
 use super::wire::Value;
 
 /// Returns an SQL condition that the column equals one of `texts`, which must not be empty, and the

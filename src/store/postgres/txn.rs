@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::Result;
+use crate::local::{LeaseClaimant, Subject};
 use crate::model::id::AgentName;
 
-use super::super::backend::{LeaseClaimant, Op, Ops, ReadView, RemoteTxn, Txn};
-use super::super::dir::Subject;
+use super::super::backend::{Op, Ops, ReadView, RemoteTxn, Txn};
 use super::change::{self, ChangeRows, OpenTransaction, repeat};
 use super::context::{AgentContext, AgentLock, OwnLease};
 use super::errors::{self, RoundTripFault};

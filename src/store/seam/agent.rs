@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::local::{LockGuard, Sharing, layout, workdir::Workdir};
+use crate::local::{LocalAgent, LockGuard, Sharing, Subject, layout, workdir::Workdir};
 use crate::model::agent::Identity;
 use crate::model::digest::sha256;
 use crate::model::id::{AgentName, TriggerId};
@@ -22,10 +22,10 @@ use crate::model::trigger::Trigger;
 
 use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
 use super::super::dir::record::decode;
-use super::super::dir::{self, Subject};
+use super::super::dir::{self, DirAgent};
 use super::leased::HeldLease;
 use super::snapshot::{LeftOut, Snapshot, Source};
-use super::source::RecordSource;
+use super::source::{RecordSource, RecordsIn};
 use super::{Store, ops};
 
 /// Minimum number of attempts to read one revision while other commands change the records, even if
@@ -45,8 +45,9 @@ pub struct Agent<'s> {
 }
 
 impl<'s> Agent<'s> {
-    pub(super) fn of_dir(store: &'s Store, local: dir::DirAgent<'s>) -> Agent<'s> {
-        Agent::of(store, RecordSource { records: Rc::new(local.clone()), local })
+    pub(super) fn of_dir(store: &'s Store, files: DirAgent<'s>) -> Agent<'s> {
+        let local = files.local.clone();
+        Agent::of(store, RecordSource { records: RecordsIn::Files(files), local })
     }
 
     pub(super) fn of(store: &'s Store, source: RecordSource<'s>) -> Agent<'s> {
@@ -58,16 +59,22 @@ impl<'s> Agent<'s> {
     }
 
     pub(super) fn remote(&self) -> Option<&dyn RemoteRecords> {
-        self.records().remote()
+        self.source.records.remote()
     }
 
     pub(super) fn records(&self) -> &(dyn AgentRecords + 's) {
-        &*self.source.records
+        self.source.records()
     }
 
-    /// Returns the local part of the agent: its directory on this machine.
-    pub fn local(&self) -> &dir::DirAgent<'s> {
+    /// Returns the part of the agent that belongs to this machine.
+    pub fn local(&self) -> &LocalAgent<'s> {
         &self.source.local
+    }
+
+    /// Returns the records as files of this machine, for checks of the files. `None` if they are in
+    /// a database.
+    pub fn files(&self) -> Option<&DirAgent<'s>> {
+        self.source.records.files()
     }
 
     pub fn name(&self) -> &AgentName {
@@ -304,9 +311,8 @@ impl<'s> Agent<'s> {
     /// Moves the files of this machine from the local directory under the agent's former name, if
     /// the records are in a database. Must be called after the rename; can be repeated.
     pub fn take_local_dir_of(&self, former: &AgentName) -> Result<()> {
-        let other = self.store.local.local_agent(former);
-        let is_free = self.remote().is_some() && !self.store.backend().is_taken(former)?;
-        if is_free && other.dir.cap().exists()? {
+        let other = self.store.local.agent(former);
+        if !self.store.backend().is_taken(former)? && other.dir.cap().exists()? {
             self.ready_local()?.take_over(&other)?;
             other.remove_local_dir();
         }
@@ -314,7 +320,7 @@ impl<'s> Agent<'s> {
     }
 
     /// Returns the local part of the agent, after creating its directory if that is missing.
-    pub fn ready_local(&self) -> Result<&dir::DirAgent<'s>> {
+    pub fn ready_local(&self) -> Result<&LocalAgent<'s>> {
         if let Some(remote) = self.remote() {
             if let Some(prepared) = remote.local_dir_name().filter(|_| !self.has_moved_in.get()) {
                 self.source.local.move_in_late(&prepared)?;

@@ -21,9 +21,9 @@ pub enum Batch<'a> {
 impl Agent<'_> {
     /// Begins a batch of messages for the inbox. `name` must be unique among batches.
     pub fn batch(&self, name: Uuid) -> Result<Batch<'_>> {
-        Ok(match self.remote() {
-            None => Batch::Dir(self.local().batch(name)?),
-            Some(_) => Batch::Remote(self, Vec::new()),
+        Ok(match self.files() {
+            Some(files) => Batch::Dir(files.batch(name)?),
+            None => Batch::Remote(self, Vec::new()),
         })
     }
 }

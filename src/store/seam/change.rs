@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::local::LockGuard;
 use crate::model::agent::Identity;
 use crate::model::dedupe::DedupeEntry;
 use crate::model::digest::sha256;
@@ -19,14 +20,15 @@ use super::super::dir::{DirExport, DirTxn, Dropped, QuarantineOutcome, quarantin
 use super::super::settings::Settings;
 use super::agent::{Agent, moved_away};
 use super::snapshot::{LeftOut, Snapshot, Source};
+use super::source::RecordsIn;
 use super::{export, ops};
 
 /// Agent whose lock is held: the only way to change its records.
 #[derive(Debug, derive_new::new)]
 pub struct AgentTxn<'a> {
     agent: &'a Agent<'a>,
-    /// Lock in the store that has the records, unless they are files of this machine.
-    remote: Option<Box<dyn RemoteTxn>>,
+    /// Lock of the records.
+    lock: RecordsIn<DirTxn<'a>, Box<dyn RemoteTxn>>,
     /// Time at which the command took the lock, by its clock.
     now: Time,
     /// Revision that was read last, and true if the agent was marked as moved away by then.
@@ -38,42 +40,40 @@ pub struct AgentTxn<'a> {
     /// Names of inbox entries that the last snapshot left out, because steps can't process them.
     #[new(default)]
     left_out: RefCell<Vec<String>>,
-    // The last field, so that the lock of this machine is released last.
-    dir: DirTxn<'a>,
+    /// Lock of this machine, if another store has the records. The last field, so that it is
+    /// released last.
+    here: Option<LockGuard>,
 }
 
 impl Agent<'_> {
     /// Takes the agent's lock, and applies the transaction of an interrupted command.
     pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
-        self.change_after(now, |dir| dir.finish_journal())
+        let locked = self.lock(now)?;
+        locked.finish()?;
+        Ok(locked)
     }
 
     /// Takes the lock for `doctor`: an interrupted transaction stays if it can't be applied.
     pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
-        self.change_after(now, |dir| {
-            // `doctor` reports later why the transaction can't be applied.
-            let _ = dir.finish_journal();
-            Ok(())
-        })
+        let locked = self.lock(now)?;
+        // `doctor` reports later why the transaction can't be applied.
+        let _ = locked.finish();
+        Ok(locked)
     }
 
-    fn change_after(
-        &self,
-        now: Time,
-        finish: impl FnOnce(&DirTxn<'_>) -> Result<()>,
-    ) -> Result<AgentTxn<'_>> {
+    fn lock(&self, now: Time) -> Result<AgentTxn<'_>> {
         let begun = Instant::now();
-        let dir = self.in_local_dir(|| self.local().lock(now))?;
-        finish(&dir)?;
+        let held = self.in_local_dir(|| self.local().lock(now))?;
         let left = self.store().local.patience().saturating_sub(begun.elapsed());
-        self.hold(dir, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
+        self.lock_records(held, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
     }
 
     /// Takes the lock without waiting. Returns `None` if another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
-        let Some(dir) = self.in_local_dir(|| self.local().try_lock(now))? else { return Ok(None) };
-        dir.finish_journal()?;
-        self.hold(dir, Duration::ZERO, now)
+        let Some(held) = self.in_local_dir(|| self.local().try_lock(now))? else { return Ok(None) };
+        let locked = self.lock_records(held, Duration::ZERO, now)?;
+        locked.as_ref().map_or(Ok(()), AgentTxn::finish)?;
+        Ok(locked)
     }
 
     /// Applies a transaction that a killed command has committed. Returns false if another process
@@ -82,10 +82,15 @@ impl Agent<'_> {
         Ok(!self.records().is_interrupted()? || self.try_change(now)?.is_some())
     }
 
-    /// Takes the lock of the records. If these are files, their lock is `dir`, this machine's lock.
-    fn hold<'a>(&'a self, dir: DirTxn<'a>, patience: Duration, now: Time) -> Result<Option<AgentTxn<'a>>> {
-        let Some(remote) = self.remote() else { return Ok(Some(AgentTxn::new(self, None, now, dir))) };
-        Ok(remote.lock(patience)?.map(|held| AgentTxn::new(self, Some(held), now, dir)))
+    /// Takes the lock of the records: for files, that is `held`, the lock of this machine.
+    fn lock_records(&self, held: LockGuard, patience: Duration, now: Time) -> Result<Option<AgentTxn<'_>>> {
+        let lock = match &self.source().records {
+            RecordsIn::Files(files) => Some((RecordsIn::Files(DirTxn::new(files, held)), None)),
+            RecordsIn::Remote(remote) => {
+                remote.lock(patience)?.map(|lock| (RecordsIn::Remote(lock), Some(held)))
+            }
+        };
+        Ok(lock.map(|(lock, here)| AgentTxn::new(self, lock, now, here)))
     }
 
     /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
@@ -109,19 +114,26 @@ const AHEAD: Span = Span::from_secs(24 * 3600);
 impl<'a> AgentTxn<'a> {
     /// Returns the lock of the records.
     pub(super) fn records(&self) -> &dyn Txn {
-        match &self.remote {
-            None => &self.dir,
-            Some(remote) => &**remote,
+        match &self.lock {
+            RecordsIn::Files(files) => files,
+            RecordsIn::Remote(remote) => &**remote,
         }
+    }
+
+    /// Applies the transaction of an interrupted command.
+    fn finish(&self) -> Result<()> {
+        self.files().map_or(Ok(()), DirTxn::finish_journal)
     }
 
     pub(super) fn agent(&self) -> &'a Agent<'a> {
         self.agent
     }
 
-    /// Returns the lock of the agent's directory on this machine.
-    pub fn local(&self) -> &DirTxn<'a> {
-        &self.dir
+    /// Returns the lock of records that are files of this machine, for the files that other
+    /// programs put into the inbox, and for repairs of files. `None` if the records are in a
+    /// database.
+    pub fn files(&self) -> Option<&DirTxn<'a>> {
+        self.lock.files()
     }
 
     /// Adds these operations to the next commit under this lock.
@@ -140,7 +152,7 @@ impl<'a> AgentTxn<'a> {
     /// so that the run may continue on another machine. Does nothing if the records are files,
     /// because the checkpoint is a file already.
     pub fn keep_checkpoint(&self, checkpoint: Checkpoint, bytes: &[u8]) {
-        if self.remote.is_some() {
+        if self.files().is_none() {
             let parts = backend::parts(checkpoint, bytes);
             self.change_along([Op::Unsaved(checkpoint)].into_iter().chain(parts).collect());
         }
@@ -149,9 +161,12 @@ impl<'a> AgentTxn<'a> {
     /// Returns the time for which this process waited for the lock. `None` if the lock was free,
     /// and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
-        let there = self.remote.as_ref().and_then(|lock| lock.take_wait());
-        let waited =
-            [self.dir.take_wait(), there].into_iter().flatten().reduce(|here, there| here + there)?;
+        let records = match &self.lock {
+            RecordsIn::Files(files) => files.held.take_wait(),
+            RecordsIn::Remote(remote) => remote.take_wait(),
+        };
+        let here = self.here.as_ref().and_then(LockGuard::take_wait);
+        let waited = [here, records].into_iter().flatten().reduce(|here, there| here + there)?;
         Some(Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 
@@ -283,35 +298,42 @@ impl<'a> AgentTxn<'a> {
     /// Collects all exported files of the agent, with those of the run and task directories that
     /// this machine has.
     pub fn exported(&self, is_moved: bool) -> Result<DirExport> {
-        let Some(lock) = &self.remote else { return self.dir.exported(is_moved) };
+        if let Some(files) = self.files() {
+            return files.exported(is_moved);
+        }
         // A database accepts no arrivals for a moved agent, so no list of arrivals is needed.
-        export::with_records(self.dir.export_local_files()?, self.agent.source(), &*lock.now()?)
+        let local = self.agent.local().export_local_files()?;
+        export::with_records(local, self.agent.source(), &*self.records().now()?)
     }
 
     /// Replaces the agent's records in the database by those of another agent, in one change.
     pub(super) fn replace(&self, ops: Ops<'_>) -> Result<()> {
         let (base, _) = self.base.take().unwrap_or_default();
-        self.remote.as_ref().map_or(Ok(()), |lock| lock.replace(base, ops))
+        self.lock.remote().map_or(Ok(()), |remote| remote.replace(base, ops))
     }
 
     /// Deletes an agent that is marked as moved, with its local directory. Returns the names of
     /// inbox files that no export has; none in a database, which refuses arrivals after a move.
     pub fn delete(&self) -> Result<Vec<String>> {
-        let Some(lock) = &self.remote else { return self.dir.delete() };
-        lock.remove()?;
-        self.agent.local().remove_local_dir();
-        Ok(Vec::new())
+        match &self.lock {
+            RecordsIn::Files(files) => files.delete(),
+            RecordsIn::Remote(remote) => {
+                remote.remove()?;
+                self.agent.local().remove_local_dir();
+                Ok(Vec::new())
+            }
+        }
     }
 
     /// Renames an agent that is marked for the name. Its records still contain the former name.
     pub fn rename(&self, name: &AgentName) -> Result<()> {
-        match &self.remote {
-            None => self.dir.rename(name),
-            Some(lock) => {
+        match &self.lock {
+            RecordsIn::Files(files) => files.rename(name),
+            RecordsIn::Remote(remote) => {
                 // The files come first: later another agent may take the former name.
-                let (former, new) = (self.agent.local(), self.agent.store().local.local_agent(name));
+                let (former, new) = (self.agent.local(), self.agent.store().local.agent(name));
                 new.take_over(former)?;
-                lock.rename(name).or_else(|error| former.take_over(&new).and(Err(error)))
+                remote.rename(name).or_else(|error| former.take_over(&new).and(Err(error)))
             }
         }
     }
@@ -325,7 +347,7 @@ impl<'a> AgentTxn<'a> {
     /// Removes a bounded number of expired run and task directories of this machine, about once a
     /// day. Called by a step that leaves the agent idle and holds the lease.
     pub fn sweep_some(&self, retention: Retention, now: Time) -> Result<()> {
-        self.dir.sweep_some(retention, now, || {
+        self.agent.local().sweep_some(retention, now, || {
             let view = self.records().now()?;
             let state = self.agent.source().state(&view.state()?)?;
             Ok((view, state))

@@ -3,18 +3,19 @@
 //! become the local agent directory.
 
 use crate::error::{Error, Result};
-use crate::local::layout;
+use crate::local::{layout, prepared::PreparedDir};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::super::backend::{EachOp, Op};
-use super::super::dir::{self, Appeared, agent_exists, dedupe, prepared::PreparedDir};
+use super::super::dir::{self, Appeared, agent_exists, dedupe};
 use super::{Agent, Store, ops};
 
 /// Staged agent that no other command sees yet. Dropping this removes the agent.
 pub struct AgentImport<'s> {
     store: &'s Store,
-    dir: dir::DirImport<'s>,
+    /// Staged files on this machine.
+    pub dir: dir::DirImport<'s>,
     agent: Agent<'s>,
 }
 
@@ -41,15 +42,6 @@ impl Store {
 }
 
 impl<'s> AgentImport<'s> {
-    /// Returns the staged files on this machine.
-    pub fn local(&self) -> &dir::DirImport<'s> {
-        &self.dir
-    }
-
-    pub fn local_mut(&mut self) -> &mut dir::DirImport<'s> {
-        &mut self.dir
-    }
-
     /// Returns the staged agent, for checks and changes before it appears.
     pub fn agent(&self) -> &Agent<'s> {
         &self.agent
@@ -57,7 +49,7 @@ impl<'s> AgentImport<'s> {
 
     /// Makes the agent appear, replacing an agent of this name that was moved away.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
-        if self.store.remote.is_none() {
+        if self.store.files().is_some() {
             return self.dir.place(now);
         }
         let Some(prepared) = self.create(now)? else { return Ok(Appeared::New) };
@@ -71,7 +63,7 @@ impl<'s> AgentImport<'s> {
         // answer is lost. No arrivals are lost, because a moved agent accepts none.
         self.dir.may_be_named(true);
         locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
-        self.store.local.local_agent(self.agent.name()).move_in(&prepared)?;
+        self.store.local.agent(self.agent.name()).move_in(&prepared)?;
         Ok(Appeared::Back)
     }
 
@@ -80,11 +72,11 @@ impl<'s> AgentImport<'s> {
     fn create(&mut self, now: Time) -> Result<Option<PreparedDir>> {
         let prepared = self.dir.prepare(now)?;
         self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
-        let Some(remote) = &self.store.remote else { return Ok(Some(prepared)) };
+        let Some(remote) = self.store.records.remote() else { return Ok(Some(prepared)) };
         self.dir.may_be_named(true);
         let ops = |each: &mut EachOp<'_>| all(&self.agent, &prepared, now, each);
         if remote.create(self.agent.name(), &ops)? {
-            self.store.local.local_agent(self.agent.name()).move_in(&prepared)?;
+            self.store.local.agent(self.agent.name()).move_in(&prepared)?;
             return Ok(None);
         }
         self.dir.may_be_named(false);
@@ -95,7 +87,7 @@ impl<'s> AgentImport<'s> {
 /// Calls `each` with all operations that create the agent from its staged files.
 fn all(agent: &Agent<'_>, prepared: &PreparedDir, now: Time, each: &mut EachOp<'_>) -> Result<()> {
     let source = agent.source();
-    let view = source.records.unchecked_view()?;
+    let view = source.records().unchecked_view()?;
     source.copy(&*view, each)?;
     each(Op::LocalDir(prepared.name.clone()))?;
     let window = agent.policy()?.limits.dedupe_window;

@@ -1,9 +1,8 @@
 //! Store as steps and commands use it: over the state directory, or over a database.
 //!
-//! In both cases the state directory has the local files of a machine: locks, slots, settings, the
-//! directories of runs. `local` of each type returns that part; its methods about records are
-//! private to the store. Queries on records are answered here: from files in the state directory,
-//! or from the texts that [`Backend`] returns.
+//! In both cases the state directory has the local files of a machine: locks, settings, the
+//! directories of runs. `local` of each type returns that part, which has no records. Queries on
+//! records are answered here, from the texts that [`Backend`] returns.
 
 mod agent;
 mod batch;
@@ -27,7 +26,7 @@ use std::time::Duration;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
-use crate::local::{anchor::Anchor, layout};
+use crate::local::{Opener, StateDir, anchor::Anchor, layout};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::message::Message;
@@ -38,7 +37,7 @@ use crate::model::time::Time;
 
 use super::backend::{AskClaimant, Backend, Claim, DueAgents, Op, RemoteBackend, StoreProperties, each_of};
 use super::dir::record::decode;
-use super::dir::{self, NewAgent, News, Opener, agent_exists};
+use super::dir::{self, DirStore, NewAgent, News, agent_exists};
 
 pub use agent::{Agent, moved_away};
 
@@ -50,14 +49,14 @@ pub use import::AgentImport;
 pub use leased::HeldLease;
 pub use slots::Slot;
 pub use snapshot::Snapshot;
-use source::RecordSource;
+use source::{RecordSource, RecordsIn};
 pub use watch::RecordWatch;
 
 /// An open store.
 #[derive(Debug)]
 pub struct Store {
-    local: dir::DirStore,
-    remote: Option<Rc<dyn RemoteBackend>>,
+    local: Rc<StateDir>,
+    records: RecordsIn<DirStore, Rc<dyn RemoteBackend>>,
 }
 
 impl Store {
@@ -65,40 +64,68 @@ impl Store {
     /// `dormouse.toml` and nothing else.
     pub fn open(anchor: Anchor, opener: Opener) -> Result<Store> {
         let patience = opener.patience;
-        let local = dir::DirStore::open(anchor, opener)?;
-        let url = local.config.store.url.as_deref();
-        let remote = url.map(|url| database::open(url, patience)).transpose()?;
-        Ok(Store::of(local, remote))
-    }
-
-    fn of(mut local: dir::DirStore, remote: Option<Rc<dyn RemoteBackend>>) -> Store {
-        local.remote = remote.as_ref().map(|remote| remote.shown());
-        Store { local, remote }
+        let local = Rc::new(StateDir::open(anchor, opener)?);
+        let records = match &local.config.store.url {
+            None => RecordsIn::Files(DirStore { state_dir: Rc::clone(&local) }),
+            Some(url) => RecordsIn::Remote(database::open(url, patience)?),
+        };
+        Ok(Store { local, records })
     }
 
     /// Reopens this store with the current settings, as for a new process. Keeps connections.
     pub fn with_new_caches(self) -> Result<Store> {
-        let fresh = Store::open(self.local.anchor.clone(), self.local.opener.clone())?;
-        let Store { local, remote: Some(now) } = fresh else { return Ok(fresh) };
-        let same = self.remote.filter(|before| before.shown() == now.shown());
-        Ok(Store { local, remote: Some(same.map_or(now, RemoteBackend::with_new_caches)) })
+        let mut fresh = Store::open(self.local.anchor.clone(), self.local.opener.clone())?;
+        if let (RecordsIn::Remote(before), RecordsIn::Remote(now)) = (self.records, &mut fresh.records)
+            && before.shown() == now.shown()
+        {
+            *now = before.with_new_caches();
+        }
+        Ok(fresh)
     }
 
     /// Opens the state directory of this machine for records in another store.
     pub fn with(anchor: Anchor, opener: Opener, remote: Rc<dyn RemoteBackend>) -> Result<Store> {
-        Ok(Store::of(dir::DirStore::open(anchor, opener)?, Some(remote)))
+        let local = Rc::new(StateDir::open(anchor, opener)?);
+        Ok(Store { local, records: RecordsIn::Remote(remote) })
     }
 
     /// Sets the time after which a lease expires without a heartbeat. The default is 60 s.
     #[cfg(test)]
-    pub fn with_lease(self, lasts: crate::model::time::Span) -> Store {
-        Store { local: self.local.with_lease(lasts), ..self }
+    pub fn with_lease(mut self, lasts: crate::model::time::Span) -> Store {
+        Rc::get_mut(&mut self.local).expect("no other owner").lease = lasts;
+        self
     }
 
-    /// Returns the local part of the store: settings, workspaces and slots, hooks, the directories
-    /// of runs.
-    pub fn local(&self) -> &dir::DirStore {
+    /// Returns the part of the store that belongs to this machine: settings, workspaces, shared
+    /// hooks.
+    pub fn local(&self) -> &StateDir {
         &self.local
+    }
+
+    /// Returns the store as files of this machine, for git and file watches. `None` if the records
+    /// are in a database.
+    pub fn files(&self) -> Option<&DirStore> {
+        self.records.files()
+    }
+
+    /// Returns the store as files of this machine.
+    ///
+    /// # Errors
+    ///
+    /// `not_files` if the records are in a database. `what`: name of the operation that needs
+    /// files, as the beginning of a sentence.
+    pub fn files_for(&self, what: &str) -> Result<&DirStore> {
+        self.files().ok_or_else(|| {
+            let message = format!("{what} works on files; the records of this store are in {}", self.shown());
+            Error::refused("not_files", message)
+        })
+    }
+
+    /// Returns the display name of the place of the records: the argument of `--dir`, or the name
+    /// of the database.
+    pub fn shown(&self) -> String {
+        let dir = || self.anchor().path().to_string_lossy().into_owned();
+        self.records.remote().map_or_else(dir, RemoteBackend::shown)
     }
 
     /// Returns the path of the state directory on this machine.
@@ -106,16 +133,11 @@ impl Store {
         &self.local.anchor
     }
 
-    /// Creates a state directory, or completes one. Returns true if the directory is new.
-    pub fn init(anchor: &Anchor) -> Result<bool> {
-        dir::DirStore::init(anchor, None)
-    }
-
     /// Creates the store at a URL if it is missing, and `anchor`, the state directory of this
     /// machine for the store. Returns true if the store is new.
     pub fn init_at(anchor: &Anchor, url: &str, patience: Duration) -> Result<bool> {
         let is_new = database::init(url, patience)?;
-        dir::DirStore::init(anchor, Some(url))?;
+        StateDir::init(anchor, Some(url))?;
         Ok(is_new)
     }
 
@@ -123,7 +145,7 @@ impl Store {
     /// if it is missing.
     pub fn open_at(anchor: Anchor, url: &str, opener: Opener) -> Result<Store> {
         let remote = database::open(url, opener.patience)?;
-        dir::DirStore::init(&anchor, Some(url))?;
+        StateDir::init(&anchor, Some(url))?;
         Store::with(anchor, opener, remote)
     }
 
@@ -133,18 +155,13 @@ impl Store {
 
     /// Starts file watches that report changes of the records, if the records are files.
     pub fn news(&self) -> News {
-        if self.remote.is_some() { News::default() } else { News::of(&self.local) }
-    }
-
-    /// Returns the agents whose records are files of this machine, sorted by name.
-    pub fn agents_in_files(&self) -> Result<Vec<AgentName>> {
-        self.backend().agents_in_files()
+        self.files().map_or_else(News::default, |files| News::of(&files.state_dir))
     }
 
     fn backend(&self) -> &dyn Backend {
-        match &self.remote {
-            None => &self.local,
-            Some(remote) => &**remote,
+        match &self.records {
+            RecordsIn::Files(files) => files,
+            RecordsIn::Remote(remote) => &**remote,
         }
     }
 
@@ -160,7 +177,7 @@ impl Store {
         if !self.properties().is_shared {
             return Ok(());
         }
-        let (pool, pools) = (Pool::of(&agent.policy_text()?), self.local.pools());
+        let (pool, pools) = (Pool::of(&agent.policy_text()?), &self.local.config.scheduler.pool);
         if pools.0.contains(&pool) {
             return Ok(());
         }
@@ -189,18 +206,22 @@ impl Store {
     /// be read.
     pub fn due(&self, now: Time, is_ticking: bool) -> Result<Option<DueAgents>> {
         let who: AskClaimant<'_> = &|| self.local.claimant();
-        self.backend().due(now, &self.local.pools().0, is_ticking.then_some(who))
+        self.backend().due(now, &self.local.config.scheduler.pool.0, is_ticking.then_some(who))
     }
 
     /// Returns the agent of this name. Error if no such agent exists.
     pub fn agent(&self, name: &AgentName) -> Result<Agent<'_>> {
-        let Some(records) = self.backend().agent(name)? else {
+        let found = match &self.records {
+            RecordsIn::Files(files) => files.find(name)?.map(RecordsIn::Files),
+            RecordsIn::Remote(remote) => remote.agent(name)?.map(RecordsIn::Remote),
+        };
+        let Some(records) = found else {
             // Without a list of other agents, the error is still that this one does not exist.
             let known = self.backend().agents_around(name).ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });
         };
-        Ok(Agent::of(self, RecordSource { local: self.local.local_agent(name), records }))
+        Ok(Agent::of(self, RecordSource { local: self.local.agent(name), records }))
     }
 
     /// Puts a message into the inbox of its agent, in one round trip with the query for that agent.
@@ -219,14 +240,14 @@ impl Store {
     /// Creates an agent, complete: no other command sees a part of it.
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let (name, mut ops) = (&new.identity.name, ops::of_new(new));
-        let is_new = match &self.remote {
-            None => self.local.create(name, &each_of(&ops), &new.hooks)?,
-            Some(remote) if remote.is_taken(name)? => false,
-            Some(remote) => {
+        let is_new = match &self.records {
+            RecordsIn::Files(files) => files.create(name, &each_of(&ops), &new.hooks)?,
+            RecordsIn::Remote(remote) if remote.is_taken(name)? => false,
+            RecordsIn::Remote(remote) => {
                 // A killed `doctor` may have left the temporary files of an agent's records.
                 self.local.sweep_stale();
                 self.sweep_local_dirs();
-                let agent = self.local.local_agent(name);
+                let agent = self.local.agent(name);
                 let prepared = agent.prepare(&new.hooks, new.identity.created_at)?;
                 ops.push(Op::LocalDir(prepared.name.clone()));
                 let is_new = remote.create(name, &each_of(&ops))?;
@@ -248,7 +269,7 @@ impl Store {
 
     /// Returns local agent directories of killed commands that no agent's records name.
     fn unused_local_dirs(&self) -> Result<Vec<CapPath>> {
-        let Some(remote) = &self.remote else { return Ok(Vec::new()) };
+        let Some(remote) = self.records.remote() else { return Ok(Vec::new()) };
         let mut unused = self.local.unused_local_dirs()?;
         if !unused.is_empty() {
             let names: Vec<String> = unused.iter().map(|dir| dir.name.clone()).collect();
@@ -267,12 +288,13 @@ impl Store {
     /// the store has one. `is_quick`: true to skip checks that read every row.
     pub fn findings(&self, now: Time, is_quick: bool) -> Result<Vec<dir::Finding>> {
         let mut findings = self.local.file_findings()?;
-        let Some(remote) = &self.remote else {
+        let Some(remote) = self.records.remote() else {
             findings.extend(self.local.name_findings()?);
             return Ok(findings);
         };
-        let faults = remote.faults(now, self.local.overdue_after(), is_quick)?.into_iter();
-        findings.extend(faults.map(|fault| self.local.finding_of_store(fault)));
+        let shown = remote.shown();
+        let faults = remote.faults(now, self.local.config.scheduler.overdue_after.0, is_quick)?.into_iter();
+        findings.extend(faults.map(|fault| self.local.finding_of_store(&shown, fault)));
         if !is_quick {
             let known = remote.agents("")?;
             findings.extend(self.local.local_dirs_but_of(&known)?);

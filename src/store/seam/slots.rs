@@ -2,12 +2,11 @@
 //! database it belongs to the lease of a run, and counts for all machines.
 
 use crate::error::Result;
-use crate::local::LockGuard;
+use crate::local::{LockGuard, Occupant, Subject};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
 use super::super::backend::InSlot;
-use super::super::dir::{Occupant, Subject};
 use super::Store;
 
 /// Slot of a turn. Free when this value is dropped, or when the run's lease in a database ends.
@@ -18,7 +17,7 @@ impl Store {
     /// Takes one of `slots` slots for a turn of an agent whose lock this process has; in a
     /// database, with the agent's next change. Returns `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<Slot>> {
-        let Some(remote) = &self.remote else {
+        let Some(remote) = self.records.remote() else {
             return Ok(self.local.take_slot(slots, agent, now)?.map(|guard| Slot(Some(guard))));
         };
         let is_free = self.living(remote.slots(Some(agent))?, Some(agent))?.count() < slots as usize;
@@ -30,7 +29,7 @@ impl Store {
 
     /// True if `take_slot` would get a slot.
     pub fn has_slot(&self, slots: u32, agent: &AgentName) -> Result<bool> {
-        match &self.remote {
+        match self.records.remote() {
             None => self.local.has_slot(slots),
             Some(remote) => Ok(self.living(remote.slots(None)?, Some(agent))?.count() < slots as usize),
         }
@@ -38,7 +37,7 @@ impl Store {
 
     /// Returns the agents that have the slots. Without a database, a free slot has its last agent.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
-        let Some(remote) = &self.remote else { return self.local.slot_holders(slots) };
+        let Some(remote) = self.records.remote() else { return self.local.slot_holders(slots) };
         let found = remote.slots(None).unwrap_or_default();
         let occupant = |slot: InSlot| Occupant { agent: Some(slot.agent), described: slot.host };
         self.living(found, None).map(|living| living.map(occupant).collect()).unwrap_or_default()
@@ -49,9 +48,8 @@ impl Store {
     fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> Result<impl Iterator<Item = InSlot>> {
         let here = self.local.claimant()?.anchor;
         Ok(slots.into_iter().filter(move |slot| {
-            let is_gone = || {
-                self.local.local_agent(&slot.agent).is_leased(Subject::Run).is_ok_and(|is_leased| !is_leased)
-            };
+            let is_gone =
+                || self.local.agent(&slot.agent).is_leased(Subject::Run).is_ok_and(|is_leased| !is_leased);
             Some(&slot.agent) != but && (slot.anchor != here || !is_gone())
         }))
     }

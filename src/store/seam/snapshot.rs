@@ -47,8 +47,8 @@ pub enum Source<'a> {
 impl<'a> Source<'a> {
     pub(super) fn view(self, records: &'a RecordSource<'a>) -> Result<Rc<dyn ReadView + 'a>> {
         match self {
-            Source::Now => records.records.read_view(),
-            Source::Unchecked => records.records.unchecked_view(),
+            Source::Now => records.records().read_view(),
+            Source::Unchecked => records.records().unchecked_view(),
             Source::Locked(lock) => lock.now(),
         }
     }

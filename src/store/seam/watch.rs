@@ -90,7 +90,7 @@ impl RecordWatch {
 
     /// Subscribes to changes of an agent. Returns `false` if file watches report them.
     fn listen(&mut self, store: &Store, name: &AgentName, for_arrivals: bool) -> bool {
-        let Some(backend) = &store.remote else { return false };
+        let Some(backend) = store.records.remote() else { return false };
         self.for_arrivals |= for_arrivals;
         if !self.remote.contains(name) && self.remote.len() <= MOST {
             self.remote.push(name.clone());

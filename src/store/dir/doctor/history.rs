@@ -85,7 +85,7 @@ impl Checkup<'_> {
     /// Checks the ledger and the archive: every message has ended once, and every run has its
     /// record. Returns the number of dead letters.
     pub fn history(&mut self, state: &State) -> u64 {
-        let view = View::settled(&self.agent.dir);
+        let view = View::settled(&self.agent.local.dir);
         for month in months::ledger(&view).unwrap_or_default() {
             self.month(&month, |path, number, line| decode_plain::<Event>(path, number, line).map(drop));
         }

@@ -10,6 +10,7 @@ use crate::model::moved::Moved;
 use crate::model::state::State;
 
 use super::super::inbox::{Name, parse_name};
+use super::super::moved;
 use super::super::quarantine::passed_over;
 use super::super::submissions::rejected_names;
 use super::super::view::View;
@@ -28,7 +29,7 @@ impl Checkup<'_> {
     /// Reports files that arrived after the agent was moved away and are not in its stream.
     pub(super) fn late(&mut self, moved: &Moved) {
         let inbox = self.path(layout::INBOX);
-        match self.agent.late() {
+        match moved::late(&self.agent.local.dir) {
             Ok(late) => {
                 for path in late {
                     let message = format!("it came after the agent was {moved}, at {}", moved.at);
@@ -41,12 +42,13 @@ impl Checkup<'_> {
 
     /// Reports the number of files that could not be admitted.
     fn rejected(&mut self, dir: CapPath) {
-        let message = match rejected_names(&View::settled(&self.agent.dir), true).map(|names| names.len()) {
-            Ok(0) => return,
-            Ok(1) => "1 file could not be admitted".to_owned(),
-            Ok(files) => format!("{files} files could not be admitted"),
-            Err(error) => return self.unreadable(dir, &error),
-        };
+        let message =
+            match rejected_names(&View::settled(&self.agent.local.dir), true).map(|names| names.len()) {
+                Ok(0) => return,
+                Ok(1) => "1 file could not be admitted".to_owned(),
+                Ok(files) => format!("{files} files could not be admitted"),
+                Err(error) => return self.unreadable(dir, &error),
+            };
         self.note(dir, "rejected_files", message, Remedy::SORT);
     }
 
@@ -57,7 +59,7 @@ impl Checkup<'_> {
         let mut results = HashSet::new();
         let inbox = self.path(layout::INBOX);
         let kept = self.path(layout::KEPT);
-        if self.agent.store.is_in_git() && kept.exists().is_ok_and(|is_there| !is_there) {
+        if self.agent.local.state_dir.is_in_git() && kept.exists().is_ok_and(|is_there| !is_there) {
             let message = "missing: without it git may take the inbox for another agent's that was renamed";
             self.note(kept, "git_inbox", message, Remedy::KeepInbox);
         }

@@ -2,11 +2,11 @@
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
-use crate::local::{files, layout};
+use crate::local::{LocalAgent, StateDir, files, layout};
 use crate::model::event::Event;
 use crate::model::json;
 
-use super::super::{DirAgent, DirStore, DirTxn, lines};
+use super::super::{DirTxn, lines};
 use super::{Finding, Remedy};
 
 impl DirTxn<'_> {
@@ -14,13 +14,13 @@ impl DirTxn<'_> {
     /// has changed the file since. Returns `false` if people must decide, or the caller, which
     /// knows the business rules.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
-        let agent = self.agent;
+        let agent = &self.agent.local;
         match &finding.remedy {
             Remedy::ByHand { .. } | Remedy::Recount(..) | Remedy::AddLines(..) => return Ok(false),
             Remedy::KeepInbox => agent.keep_inbox()?,
             Remedy::FinishExchange => self.finish_exchange()?,
-            Remedy::Sweep => drop(self.sweep()?),
-            Remedy::Protect | Remedy::Permit(_) => return agent.store.mend(finding),
+            Remedy::Sweep => drop(agent.sweep()?),
+            Remedy::Protect | Remedy::Permit(_) => return agent.state_dir.mend(finding),
             Remedy::Quarantine => {
                 if finding.place != agent.dir.join(layout::JOURNAL) {
                     self.empty_journal()?;
@@ -40,7 +40,7 @@ impl DirTxn<'_> {
     }
 }
 
-impl DirStore {
+impl StateDir {
     /// Repairs a finding outside the agents, or about permissions. Returns `false` if people must
     /// decide.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
@@ -70,7 +70,7 @@ fn protect(cap: &CapPath) -> Result<()> {
 
 /// Rewrites a file without some of its lines, after these were quarantined. A file with no other
 /// lines is not the program's, and is quarantined byte for byte.
-fn quarantine_lines(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> Result<()> {
+fn quarantine_lines(agent: &LocalAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let records = lines::records(&bytes).map(|(_, line)| line);
     let (moved, kept): (Vec<&[u8]>, Vec<&[u8]>) =
@@ -88,7 +88,7 @@ fn quarantine_lines(agent: &DirAgent<'_>, path: &CapPath, aside: &[Vec<u8>]) -> 
 
 /// Rewrites a file with each of its lines once. Sorts events by number; lines of the archive keep
 /// their order, because the last line of a record counts.
-fn untangle(agent: &DirAgent<'_>, path: &CapPath) -> Result<()> {
+fn untangle(agent: &LocalAgent<'_>, path: &CapPath) -> Result<()> {
     let bytes = path.read(files::MAX_LINES)?.unwrap_or_default();
     let mut once: Vec<&[u8]> = lines::once(&bytes).map(|(_, line)| line).collect();
     // A line that is no event counts as number 0, so it is sorted to the beginning.

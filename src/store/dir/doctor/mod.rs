@@ -13,15 +13,14 @@ use std::path::PathBuf;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
-use crate::local::layout;
+use crate::local::{LocalAgent, StateDir, git, layout, sharing::Rights};
 use crate::model::id::{AgentName, TaskId, TriggerId, WaitId};
 use crate::model::record::Plane;
 use crate::model::state::Outbox;
 
-use super::super::backend::{Backend, StoreFault};
+use super::super::backend::StoreFault;
+use super::NOT_A_DIRECTORY;
 use super::delete::is_deleted_remnant;
-use super::sharing::Rights;
-use super::{DirAgent, DirStore, DirTxn, NOT_A_DIRECTORY, git};
 
 pub(super) use place::may_be_shared;
 pub use records::{Checkup, ReadableRecords};
@@ -167,7 +166,7 @@ impl Finding {
     }
 
     /// Returns the path of the file relative to its agent's directory, or the display name.
-    pub fn place_in(&self, agent: &DirAgent<'_>) -> String {
+    pub fn place_in(&self, agent: &LocalAgent<'_>) -> String {
         match &self.shown {
             Some(shown) => shown.display().to_string(),
             None => self.place.below(agent.dir.cap()).display().to_string(),
@@ -179,7 +178,7 @@ impl Finding {
     /// state can be repaired in another store.
     pub(in crate::store) fn of_records(
         self,
-        agent: &DirAgent<'_>,
+        agent: &LocalAgent<'_>,
         named: impl Fn(String) -> PathBuf,
     ) -> Finding {
         let shown = Some(named(self.place_in(agent)));
@@ -216,22 +215,22 @@ pub(in crate::store) fn left_behind(place: CapPath) -> Finding {
     Finding::new(place, "stale_files", "left by a command that was killed while it made this", Remedy::Sweep)
 }
 
-impl DirStore {
+impl StateDir {
     /// Finding about the state directory as a whole, for people to read.
     pub fn concern(&self, kind: &'static str, message: String) -> Finding {
         Finding::new(self.cap(), kind, message, Remedy::CONSIDER)
     }
 
-    /// Finding about a database as a whole.
-    pub(in crate::store) fn finding_of_store(&self, fault: StoreFault) -> Finding {
+    /// Finding about a database as a whole. `shown`: display name of the database.
+    pub(in crate::store) fn finding_of_store(&self, shown: &str, fault: StoreFault) -> Finding {
         let remedy = if fault.is_warning { Remedy::CONSIDER } else { Remedy::NONE };
-        let shown = Some(PathBuf::from(self.shown()));
+        let shown = Some(PathBuf::from(shown));
         Finding { shown, ..Finding::new(self.cap(), fault.kind, fault.message, remedy) }
     }
 
     /// Finds local directories of agents that another machine has deleted or renamed.
     pub(in crate::store) fn local_dirs_but_of(&self, known: &[AgentName]) -> Result<Vec<Finding>> {
-        let mut left = self.agents("")?;
+        let mut left = self.agent_dirs("")?;
         left.retain(|name| known.binary_search(name).is_err());
         let finding = |name: &AgentName| {
             let place = self.cap().join(layout::AGENTS).join(name.as_str());
@@ -281,22 +280,14 @@ impl DirStore {
     }
 }
 
-impl<'a> DirAgent<'a> {
-    /// Starts checks of the agent's files. The caller holds its lock, so that no command changes
-    /// files meanwhile.
-    pub fn checkup(&'a self) -> Checkup<'a> {
-        Checkup::new(self)
-    }
-}
-
 impl Checkup<'_> {
     /// Reports stale files of killed commands. The caller holds the lock.
-    pub fn stale_files(&mut self, locked: &DirTxn<'_>) {
-        let message = match locked.stale_files() {
+    pub fn stale_files(&mut self) {
+        let message = match self.agent.local.stale_files() {
             Ok(0) | Err(_) => return,
             Ok(1) => "1 thing was left by killed commands".to_owned(),
             Ok(left) => format!("{left} things were left by killed commands"),
         };
-        self.note(self.agent.tmp(), "stale_files", message, Remedy::Sweep);
+        self.note(self.agent.local.tmp(), "stale_files", message, Remedy::Sweep);
     }
 }

@@ -9,9 +9,8 @@ use std::path::Path;
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
-use crate::local::{layout, lock, machine};
+use crate::local::{StateDir, layout, lock, machine};
 
-use super::super::DirStore;
 use super::{Finding, Remedy};
 
 /// File systems that several machines share, and the reach of their locks.
@@ -48,7 +47,7 @@ enum Reach {
     Never,
 }
 
-impl DirStore {
+impl StateDir {
     /// Checks the file system of the state directory.
     pub(super) fn place(&self) -> Result<Vec<Finding>> {
         let mut findings = Vec::new();

@@ -48,8 +48,10 @@ pub struct ReadableRecords {
 }
 
 impl<'a> Checkup<'a> {
+    /// Starts checks of the agent's files. The caller holds its lock, so that no command changes
+    /// files meanwhile.
     pub fn new(agent: &'a DirAgent<'a>) -> Checkup<'a> {
-        Checkup { agent, own_names: vec![agent.name.clone()], checked: 0, findings: Vec::new() }
+        Checkup { agent, own_names: vec![agent.local.name.clone()], checked: 0, findings: Vec::new() }
     }
 
     /// Checks the files that every step needs: settings, identity, journal, and `state.json`.
@@ -58,18 +60,18 @@ impl<'a> Checkup<'a> {
         self.checked += 1;
         let path = self.path(layout::POLICY);
         let origin = path.display().to_string();
-        let policy = self.agent.policy().and_then(|text| self.agent.policy_from(&origin, &text));
+        let policy = self.agent.policy().and_then(|text| self.agent.local.policy_from(&origin, &text));
         if let Err(error) = policy {
             self.unreadable(path, &error);
         }
         let identity = self.record::<Identity>(&self.path(layout::IDENTITY));
         self.journal();
         let state = self.record::<State>(&self.path(layout::STATE))?;
-        let is_own = state.is_of(&self.agent.name);
+        let is_own = state.is_of(&self.agent.local.name);
         self.check_owner(layout::STATE, &state.agent, is_own);
         self.own_names.extend(is_own.then(|| state.agent.clone()));
         if let Some(identity) = identity {
-            let is_own = identity.name == self.agent.name || is_own && state.is_of(&identity.name);
+            let is_own = identity.name == self.agent.local.name || is_own && state.is_of(&identity.name);
             self.check_owner(layout::IDENTITY, &identity.name, is_own);
             self.own_names.extend(identity.former_names.into_iter().map(|former| former.name));
         }
@@ -83,7 +85,7 @@ impl<'a> Checkup<'a> {
         }
         let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
         if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
-            let path = self.agent.workdir().checkpoint(checkpoint);
+            let path = self.agent.local.workdir().checkpoint(checkpoint);
             if path.exists().is_ok_and(|there| !there) {
                 let message = "missing: the checkpoint from which a run continues";
                 self.note(path, "checkpoint", message, Remedy::NONE);
@@ -127,15 +129,15 @@ impl<'a> Checkup<'a> {
 
     /// Adds findings about files of the agent.
     pub(super) fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
-        self.findings.extend(findings.into_iter().map(|finding| finding.of(&self.agent.name)));
+        self.findings.extend(findings.into_iter().map(|finding| finding.of(&self.agent.local.name)));
     }
 
     pub(super) fn path(&self, relative: &str) -> CapPath {
-        self.agent.dir.join(relative)
+        self.agent.local.dir.join(relative)
     }
 
     pub(super) fn unreadable(&mut self, path: CapPath, error: &Error) {
-        let essential = path.parent().path() == self.agent.dir.path()
+        let essential = path.parent().path() == self.agent.local.dir.path()
             && path.name().to_str().is_some_and(|name| ESSENTIAL.contains(&name));
         let advice = error.hint().unwrap_or_else(|| RESTORE.to_owned()).into();
         let by_hand = Remedy::ByHand { advice, is_warning: false };
@@ -167,7 +169,7 @@ impl<'a> Checkup<'a> {
     }
 
     fn journal(&mut self) {
-        if let Err(error) = Journal::check(&self.agent.dir) {
+        if let Err(error) = Journal::check(&self.agent.local.dir) {
             self.unreadable(self.path(layout::JOURNAL), &error);
         }
         for lock in [layout::LOCK, layout::RUN_LOCK] {
@@ -197,7 +199,7 @@ impl<'a> Checkup<'a> {
             }
             let path = path.join(&entry.name);
             let Some(record) = self.record::<T>(&path) else { continue };
-            let (owner, id) = (owner_of(&record).unwrap_or(&self.agent.name), record.id());
+            let (owner, id) = (owner_of(&record).unwrap_or(&self.agent.local.name), record.id());
             if !self.is_own(owner) || format!("{id}.json") != name {
                 let message = format!("its content is {id} of `{owner}`");
                 self.note(path, "wrong_name", message, Remedy::Quarantine);

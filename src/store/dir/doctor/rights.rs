@@ -10,15 +10,13 @@ use walkdir::{DirEntry, WalkDir};
 
 use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
-use crate::local::{authors::is_writable_by_others, layout};
+use crate::local::{StateDir, authors::is_writable_by_others, layout, sharing::WrongRights};
 
-use super::super::DirStore;
 use super::super::inbox::is_own;
-use super::super::sharing::WrongRights;
 use super::records::Checkup;
 use super::{Finding, Remedy, text_without_path};
 
-impl DirStore {
+impl StateDir {
     /// Returns findings about the state directory itself: users that can write to it, users whose
     /// access differs from the settings, and permissions that can't be set.
     pub(super) fn rights(&self) -> Result<Vec<Finding>> {
@@ -62,7 +60,7 @@ struct Foreign {
 }
 
 impl Foreign {
-    fn in_dir(store: &DirStore, dir: CapPath) -> Foreign {
+    fn in_dir(store: &StateDir, dir: CapPath) -> Foreign {
         let owner = (dir.owner_of_root(), store.owner());
         Foreign { dir, owner, open: None, closed: None }
     }
@@ -136,13 +134,13 @@ impl Checkup<'_> {
     /// Finds places to which other users can write, down to the files of runs. Runs last, so that
     /// other repairs do not change the permissions that it sets.
     pub fn rights(&mut self) {
-        let store = self.agent.store;
+        let store = self.agent.local.state_dir;
         let members = store.sharing_group().ok().flatten();
         let inbox = self.path(layout::INBOX);
-        let mut foreign = Foreign::in_dir(store, self.agent.dir.cap().clone());
+        let mut foreign = Foreign::in_dir(store, self.agent.local.dir.cap().clone());
         let closed = [inbox.join(layout::REJECTED), self.path(layout::QUARANTINE)];
         let mut dirs_of_others: HashSet<PathBuf> = HashSet::new();
-        let mut walk = WalkDir::new(self.agent.dir.path()).follow_links(false).into_iter();
+        let mut walk = WalkDir::new(self.agent.local.dir.path()).follow_links(false).into_iter();
         while let Some(entry) = walk.next() {
             match entry {
                 Ok(entry) => {
@@ -178,7 +176,7 @@ impl Checkup<'_> {
                 // A file that was removed since the directory was listed needs no check.
                 Err(error) if error.io_error().is_none_or(|error| error.kind() == ErrorKind::NotFound) => {}
                 Err(error) => {
-                    let path = self.cap_of(error.path().unwrap_or(self.agent.dir.path()));
+                    let path = self.cap_of(error.path().unwrap_or(self.agent.local.dir.path()));
                     self.note(path, "unreadable", error.to_string(), Remedy::NONE);
                 }
             }
@@ -186,13 +184,13 @@ impl Checkup<'_> {
         self.add(foreign.findings());
         // An unknown group is an error here too, but is already reported once for the whole state
         // directory.
-        if let Ok(wrong) = store.unshared_in(&self.agent.dir) {
+        if let Ok(wrong) = store.unshared_in(&self.agent.local.dir) {
             self.add(wrong.into_iter().map(unshared));
         }
     }
 
     /// Converts a path below the agent's directory.
     fn cap_of(&self, path: &Path) -> CapPath {
-        self.agent.dir.join(path.strip_prefix(self.agent.dir.path()).unwrap_or(path))
+        self.agent.local.dir.join(path.strip_prefix(self.agent.local.dir.path()).unwrap_or(path))
     }
 }

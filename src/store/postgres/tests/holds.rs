@@ -12,16 +12,16 @@ fn an_agent_has_one_lock() {
     needs!("postgresql");
     let (_fresh, [_store, other], [agent, theirs]) = in_two_stores();
     let mine = hold(&agent);
-    assert!(theirs.remote().unwrap().lock(Duration::ZERO).unwrap().is_none());
+    assert!(theirs.lock(Duration::ZERO).unwrap().is_none());
     let since = Instant::now();
-    assert!(theirs.remote().unwrap().lock(Duration::from_millis(200)).unwrap().is_none());
+    assert!(theirs.lock(Duration::from_millis(200)).unwrap().is_none());
     assert!(since.elapsed() >= Duration::from_millis(190));
     // Arrivals do not wait for the lock.
     theirs.arrive(&[message(1)]).unwrap();
     assert_eq!(theirs.read_view().unwrap().messages(1).unwrap().len(), 1);
-    assert!(create(&other, "b").remote().unwrap().lock(Duration::ZERO).unwrap().is_some());
+    assert!(create(&other, "b").lock(Duration::ZERO).unwrap().is_some());
     drop(mine);
-    assert!(theirs.remote().unwrap().lock(Duration::ZERO).unwrap().is_some());
+    assert!(theirs.lock(Duration::ZERO).unwrap().is_some());
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn settings_and_identity_are_replaced_and_an_agent_is_removed() {
         agent.state().unwrap_err(),
         agent.read_view().unwrap_err(),
         agent.arrive(&[message(2)]).unwrap_err(),
-        agent.remote().unwrap().lock(PATIENCE).unwrap_err(),
+        agent.lock(PATIENCE).unwrap_err(),
     ] {
         assert!(error.has_left(), "{error}");
     }

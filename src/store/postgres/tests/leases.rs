@@ -1,9 +1,9 @@
 //! Tests of leases and their fencing tokens.
 
-use super::super::super::backend::{Beat, Claim, Lease, LeaseClaimant};
-use super::super::super::dir::Subject;
+use super::super::super::backend::{Beat, Claim, Lease};
 use super::*;
 use crate::error::Status;
+use crate::local::{LeaseClaimant, Subject};
 use crate::model::time::Span;
 
 pub fn claimant(anchor: &str, lasts: Span) -> LeaseClaimant {
@@ -13,12 +13,12 @@ pub fn claimant(anchor: &str, lasts: Span) -> LeaseClaimant {
 pub const MINUTE: Span = Span::from_secs(60);
 
 /// Takes the lease of the current run for the machine `anchor`, unless another machine has it.
-pub fn lease_of(agent: &Rc<dyn AgentRecords + '_>, anchor: &str) -> Option<Box<dyn Lease>> {
+pub fn lease_of(agent: &Rc<dyn RemoteRecords + '_>, anchor: &str) -> Option<Box<dyn Lease>> {
     agent.lease(Subject::Run, &|| Ok(claimant(anchor, MINUTE))).unwrap()
 }
 
 /// True if another machine than `anchor` has the lease of the current run.
-fn is_leased(agent: &Rc<dyn AgentRecords + '_>, anchor: &str) -> bool {
+fn is_leased(agent: &Rc<dyn RemoteRecords + '_>, anchor: &str) -> bool {
     agent.is_leased(Subject::Run, &|| Ok(claimant(anchor, MINUTE))).unwrap() == Some(true)
 }
 

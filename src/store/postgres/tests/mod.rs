@@ -21,7 +21,7 @@ use crate::model::time::{Span, Time};
 
 use super::super::backend::contents::contents;
 use super::super::backend::{
-    AgentRecords, Arrival, Backend, KeyWindow, Op, RemoteBackend, RemoteTxn, each_of,
+    Arrival, Backend, KeyWindow, Op, RemoteBackend, RemoteRecords, RemoteTxn, each_of,
 };
 use super::super::settings::Settings;
 use super::wire::tests::rig;
@@ -119,7 +119,7 @@ pub fn ended(number: u128) -> Op {
     }
 }
 
-pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
+pub fn create(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     let ops = [
         Op::Identity("{\"name\": \"a\"}\n".to_owned()),
         Op::Policy(Settings::of("command = [\"x\"]\n".to_owned())),
@@ -130,18 +130,18 @@ pub fn create(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
     agent_of(store, agent)
 }
 
-pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn AgentRecords> {
+pub fn agent_of(store: &Postgres, agent: &str) -> Rc<dyn RemoteRecords> {
     Rc::new(PgAgent::find(&store.shared, &name(agent)).unwrap().expect("the agent"))
 }
 
 /// Returns the revision of an agent's state.
-fn revision(agent: &Rc<dyn AgentRecords>) -> u64 {
+fn revision(agent: &Rc<dyn RemoteRecords>) -> u64 {
     let state: serde_json::Value = serde_json::from_str(&agent.state().unwrap()).unwrap();
     state["revision"].as_u64().unwrap()
 }
 
 /// Returns a new schema with the agent `a` of a store.
-fn in_a_store() -> (Fresh, Postgres, Rc<dyn AgentRecords>) {
+fn in_a_store() -> (Fresh, Postgres, Rc<dyn RemoteRecords>) {
     let fresh = Fresh::made();
     let store = fresh.open();
     let agent = create(&store, "a");
@@ -149,7 +149,7 @@ fn in_a_store() -> (Fresh, Postgres, Rc<dyn AgentRecords>) {
 }
 
 /// Returns a new schema with the agent `a`, which each of two stores has opened.
-fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn AgentRecords>; 2]) {
+fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn RemoteRecords>; 2]) {
     let (fresh, store, agent) = in_a_store();
     let other = fresh.open();
     let theirs = agent_of(&other, "a");
@@ -157,7 +157,7 @@ fn in_two_stores() -> (Fresh, [Postgres; 2], [Rc<dyn AgentRecords>; 2]) {
 }
 
 /// Returns the operations that copy an agent, except those of its state.
-pub fn copied(agent: &Rc<dyn AgentRecords + '_>) -> Vec<Op> {
+pub fn copied(agent: &Rc<dyn RemoteRecords + '_>) -> Vec<Op> {
     let mut told = Vec::new();
     let tell = &mut |op| {
         told.push(op);
@@ -167,12 +167,12 @@ pub fn copied(agent: &Rc<dyn AgentRecords + '_>) -> Vec<Op> {
     told
 }
 
-pub fn hold(agent: &Rc<dyn AgentRecords + '_>) -> Box<dyn RemoteTxn> {
-    agent.remote().unwrap().lock(PATIENCE).unwrap().expect("the lock")
+pub fn hold(agent: &Rc<dyn RemoteRecords + '_>) -> Box<dyn RemoteTxn> {
+    agent.lock(PATIENCE).unwrap().expect("the lock")
 }
 
 /// Returns all archive lines of a kind, newest first.
-pub fn all_ended(agent: &Rc<dyn AgentRecords + '_>, kind: &'static str) -> Vec<String> {
+pub fn all_ended(agent: &Rc<dyn RemoteRecords + '_>, kind: &'static str) -> Vec<String> {
     let mut all = Vec::new();
     agent
         .read_view()

@@ -14,7 +14,7 @@ use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 
 /// True if no message or hint is in the inbox. The agent's state does not matter.
-fn is_quiet(agent: &Rc<dyn AgentRecords + '_>) -> bool {
+fn is_quiet(agent: &Rc<dyn RemoteRecords + '_>) -> bool {
     let state = include_bytes!("../../../../tests/data/format-1/agents/ada/state.json");
     agent.is_quiet(&decode(Path::new("state.json"), state).unwrap()).unwrap()
 }
@@ -242,7 +242,7 @@ fn history_lines_are_read_in_order_until_the_reader_stops() {
 }
 
 /// Returns short forms of the archive lines and events of an agent.
-pub fn past(agent: &Rc<dyn AgentRecords + '_>) -> Vec<String> {
+pub fn past(agent: &Rc<dyn RemoteRecords + '_>) -> Vec<String> {
     let short = |op| match op {
         Op::Ended { kind, text, .. } => Some(format!("{kind} {}", text.trim())),
         Op::Event { seq, .. } => Some(format!("event {seq}")),

@@ -1,11 +1,11 @@
 //! Tests of the queries that ticking machines repeat.
 
+use crate::local::Subject;
 use crate::model::id::TaskId;
 use crate::model::pool::Pool;
 use crate::model::record::Plane;
 
 use super::super::super::backend::ReadView;
-use super::super::super::dir::Subject;
 use super::leases::{MINUTE, claimant};
 use super::proxy::Proxy;
 use super::records::past;
@@ -90,7 +90,7 @@ fn empty_partitions_of_past_months_are_dropped() {
     let ends = |months: Vec<String>| -> Vec<String> {
         months.iter().map(|name| name.rsplit_once('.').unwrap().1.to_owned()).collect()
     };
-    let lock = agent.remote().unwrap().lock(PATIENCE).unwrap().unwrap();
+    let lock = agent.lock(PATIENCE).unwrap().unwrap();
     let (from, until) = (Time::from_millis(991_353_600_000), Time::from_millis(993_945_600_000));
     lock.commit(1, &[state(2), Op::Forgotten { from: at(0), until: at(0), seen_at: 1 }]).unwrap();
     assert_eq!(ends(months()), ["archive_2001_06", "event_2001_06"], "June has lines");

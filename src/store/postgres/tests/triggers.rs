@@ -18,7 +18,7 @@ fn kept(key: &str) -> Op {
     Op::TriggerKey { trigger: TRIGGER, digest: sha256(key.as_bytes()), key: key.as_bytes().to_vec() }
 }
 
-fn has(agent: &Rc<dyn AgentRecords + '_>, key: &str) -> bool {
+fn has(agent: &Rc<dyn RemoteRecords + '_>, key: &str) -> bool {
     let digest = sha256(key.as_bytes());
     let found = agent.trigger_key(TRIGGER, &digest).unwrap();
     assert_eq!(agent.has_trigger_key(TRIGGER, &digest).unwrap(), found.is_some());
@@ -67,7 +67,7 @@ fn a_renamed_agent_keeps_its_keys_and_its_former_name_is_unknown() {
     assert!(has(&agent_of(&store, "c"), "first") && !has(&other, "first"));
     // A process that has found the agent by its former name can neither read nor change it.
     assert!(former.read_view().unwrap_err().has_left());
-    assert!(former.remote().unwrap().lock(PATIENCE).unwrap_err().has_left());
+    assert!(former.lock(PATIENCE).unwrap_err().has_left());
     assert!(store.agent(&name("a")).unwrap().is_none());
     assert_eq!(fresh.count("trigger_key"), 1);
 }
@@ -76,7 +76,7 @@ fn most(count: u32) -> NonZeroU32 {
     NonZeroU32::new(count).unwrap()
 }
 
-pub fn is_used(agent: &Rc<dyn AgentRecords + '_>, limit: u32) -> bool {
+pub fn is_used(agent: &Rc<dyn RemoteRecords + '_>, limit: u32) -> bool {
     // The server's clock counts, so the time in the argument is ignored.
     match agent.use_trigger(TRIGGER, most(limit), at(0)).unwrap() {
         Ok(()) => true,

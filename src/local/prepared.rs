@@ -15,12 +15,11 @@ use std::time::{Duration, Instant};
 
 use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{Error, IoContext, Result};
-use crate::local::layout::{self, AgentDir};
-use crate::local::lock;
+use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::view::View;
-use super::{DirAgent, DirImport, DirStore, HookFile, copying, stale_files};
+use super::layout::{self, AgentDir};
+use super::{HookFile, LocalAgent, StateDir, lock, stale_files};
 
 /// Time for which a directory that was prepared for a new agent is kept without a living maker or
 /// records that name it. A slow database server may still commit the maker's last transaction.
@@ -58,10 +57,10 @@ impl UnusedDir {
     }
 }
 
-impl DirStore {
+impl StateDir {
     /// Returns old prepared directories of agents, to be deleted unless an agent's records name
     /// them.
-    pub(in crate::store) fn unused_local_dirs(&self) -> Result<Vec<UnusedDir>> {
+    pub fn unused_local_dirs(&self) -> Result<Vec<UnusedDir>> {
         let agents = self.cap().join(layout::AGENTS);
         Ok(agents.entries()?.iter().filter_map(|entry| UnusedDir::of(&agents, entry)).collect())
     }
@@ -70,52 +69,64 @@ impl DirStore {
         let agents = self.cap().join(layout::AGENTS);
         [agents.join(format!("{PREPARED}{name}")), agents.join(format!("{PREPARED}{name}{TAKEN}"))]
     }
-
-    fn name_for(&self, agent: &DirAgent<'_>, now: Time) -> String {
-        format!("{}-{}-{}", agent.name, std::process::id(), now.as_millis())
-    }
 }
 
-impl DirAgent<'_> {
+fn name_for(agent: &AgentName, now: Time) -> String {
+    format!("{agent}-{}-{}", std::process::id(), now.as_millis())
+}
+
+impl LocalAgent<'_> {
     /// Prepares a local directory for an agent of this name that is about to be created.
-    pub(in crate::store) fn prepare(&self, hooks: &[HookFile], now: Time) -> Result<PreparedDir> {
-        let name = self.store.name_for(self, now);
-        let [place, _] = self.store.prepared(&name);
+    pub fn prepare(&self, hooks: &[HookFile], now: Time) -> Result<PreparedDir> {
+        let name = name_for(&self.name, now);
+        let [place, _] = self.state_dir.prepared(&name);
         let held = stale_files::make_dir_unlocked(&place, Access::Owner)?;
-        let agent = DirAgent::new(self.store, self.name.clone(), AgentDir::at(place));
+        let agent = LocalAgent::new(self.state_dir, self.name.clone(), AgentDir::at(place));
         agent.furnish(hooks)?;
-        self.store.disk.sync_file_system(agent.dir.cap())?;
+        self.disk().sync_file_system(agent.dir.cap())?;
+        Ok(PreparedDir { name, held })
+    }
+
+    /// Renames this directory of an imported agent to a hidden name, until the agent's records are
+    /// committed. `held`: lock on the directory.
+    pub fn hide(&mut self, held: &File, now: Time) -> Result<PreparedDir> {
+        let name = name_for(&self.name, now);
+        let [place, _] = self.state_dir.prepared(&name);
+        self.disk().sync_file_system(self.dir.cap())?;
+        self.dir.cap().rename(&place)?;
+        let held = held.try_clone().context("hold", &place)?;
+        self.dir = AgentDir::at(place);
         Ok(PreparedDir { name, held })
     }
 
     /// Removes a prepared directory that no records will name.
-    pub(in crate::store) fn discard(&self, prepared: &PreparedDir) -> Result<()> {
+    pub fn discard(&self, prepared: &PreparedDir) -> Result<()> {
         let _no_other_command_takes_it = &prepared.held;
-        self.store.prepared(&prepared.name)[0].remove_tree()
+        self.state_dir.prepared(&prepared.name)[0].remove_tree()
     }
 
     /// Moves a directory that this process has prepared to its final path. The caller has committed
     /// the records that name the directory.
-    pub(in crate::store) fn move_in(&self, prepared: &PreparedDir) -> Result<()> {
+    pub fn move_in(&self, prepared: &PreparedDir) -> Result<()> {
         let _no_other_command_takes_it = &prepared.held;
-        self.take_in(&self.store.prepared(&prepared.name))
+        self.take_in(&self.state_dir.prepared(&prepared.name))
     }
 
     /// Moves the prepared directory that the records name to its final path, if it exists on this
     /// machine and was not moved yet.
-    pub(in crate::store) fn move_in_late(&self, name: &str) -> Result<()> {
+    pub fn move_in_late(&self, name: &str) -> Result<()> {
         // The records may be wrong: a name with other bytes was not made by this program.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if !name.bytes().all(is_plain) {
             return Ok(());
         }
-        let places = self.store.prepared(name);
+        let places = self.state_dir.prepared(name);
         let [prepared, taken] = &places;
         let found = prepared.open_dir()?.map_or_else(|| taken.open_dir(), |dir| Ok(Some(dir)));
         let Some(dir) = found? else { return Ok(()) };
         let begun = Instant::now();
         while !lock::try_hold(&dir, prepared.path())? {
-            if begun.elapsed() >= self.store.opener.patience {
+            if begun.elapsed() >= self.state_dir.opener.patience {
                 return Err(Error::busy(prepared.path(), "its maker".to_owned(), begun.elapsed()));
             }
             std::thread::sleep(BETWEEN_TRIES);
@@ -129,33 +140,12 @@ impl DirAgent<'_> {
             // A directory at the final path is of an earlier agent, or of this agent before a move.
             self.dir.cap().remove_tree()?;
             prepared.rename(taken)?;
-            self.store.disk.sync_dir(&taken.parent())?;
+            self.disk().sync_dir(&taken.parent())?;
         }
         if taken.exists()? {
-            self.take_over(&DirAgent::new(self.store, self.name.clone(), AgentDir::at(taken.clone())))?;
+            self.take_over(&LocalAgent::new(self.state_dir, self.name.clone(), AgentDir::at(taken.clone())))?;
             taken.remove_tree()?;
         }
         Ok(())
-    }
-}
-
-impl DirImport<'_> {
-    /// Renames the staged directory of an imported agent to a hidden name, until the agent's
-    /// records are in the database. Error if a file can't be stored in a database.
-    pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
-        let store = self.agent.store;
-        copying::refuse_unfit(&View::settled(&self.agent.dir))?;
-        let name = store.name_for(&self.agent, now);
-        let [place, _] = store.prepared(&name);
-        store.disk.sync_file_system(self.agent.dir.cap())?;
-        self.agent.dir.cap().rename(&place)?;
-        self.agent = DirAgent::new(store, self.agent.name.clone(), AgentDir::at(place));
-        let held = self.held.try_clone().context("hold", self.agent.dir.path())?;
-        Ok(PreparedDir { name, held })
-    }
-
-    /// If `is_so`, keeps the staged directory when this value is dropped, as records may name it.
-    pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
-        self.is_placed = is_so;
     }
 }

@@ -1,35 +1,72 @@
-//! Locks of one agent that last longer than a transaction.
+//! Locks of one agent on this machine: for a transaction, and those that last longer.
 
 use std::fs::File;
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
-use crate::local::layout;
-use crate::local::lock::{self, LockGuard, Sharing};
-use crate::model::id::RunId;
-use crate::model::time::Time;
+use crate::model::id::{RunId, TaskId};
+use crate::model::time::{Span, Time};
 
-use super::super::backend::Subject;
-use super::DirAgent;
+use super::lock::{self, LockGuard, Sharing};
+use super::{LocalAgent, StateDir, layout, owner};
 
-impl DirAgent<'_> {
+/// Subject of a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    /// Run of the agent, of which one is open at a time.
+    Run,
+    /// Task. Its supervisor holds the lease, or the process that hands the task to a child agent.
+    Task(TaskId),
+}
+
+/// Process that requests a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseClaimant {
+    /// Display name of the machine.
+    pub host: String,
+    /// Identity of the local state directory. A process with this identity, which has the local
+    /// lock of the run or task, knows that the former owner of the lease is dead.
+    pub anchor: String,
+    pub pid: u32,
+    /// Time from the last renewal of the lease to its expiry.
+    pub lasts: Span,
+}
+
+impl StateDir {
+    /// Returns the identity with which this process asks for leases.
+    pub fn claimant(&self) -> Result<LeaseClaimant> {
+        let (anchor, host) = (owner::owner(&self.cap(), self.disk)?, (self.opener.host)());
+        Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })
+    }
+}
+
+impl LocalAgent<'_> {
+    /// Takes the agent's lock, waiting for other processes.
+    pub fn lock(&self, now: Time) -> Result<LockGuard> {
+        lock::acquire(
+            &self.dir.join(layout::LOCK),
+            &self.state_dir.holder(now),
+            self.state_dir.opener.patience,
+        )
+    }
+
+    /// Tries once to take the agent's lock. Returns `None` if another process has the lock.
+    pub fn try_lock(&self, now: Time) -> Result<Option<LockGuard>> {
+        lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.state_dir.holder(now)))
+    }
+
     /// Takes the lease of a run or a task. Returns `None` if a living process has the lease.
-    pub(in crate::store) fn lease(&self, subject: Subject, now: Time) -> Result<Option<LockGuard>> {
-        lock::try_acquire(&self.lease_of(subject)?, Some(&self.store.holder(now)))
+    pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<LockGuard>> {
+        lock::try_acquire(&self.lease_of(subject)?, Some(&self.state_dir.holder(now)))
     }
 
     /// Takes over a lease from the parent process, which held it when this process was started.
-    pub(in crate::store) fn inherited_lease(
-        &self,
-        subject: Subject,
-        file: File,
-        now: Time,
-    ) -> Result<LockGuard> {
-        lock::inherited(&self.place_of(subject), file, &self.store.holder(now))
+    pub fn inherited_lease(&self, subject: Subject, file: File, now: Time) -> Result<LockGuard> {
+        lock::inherited(&self.place_of(subject), file, &self.state_dir.holder(now))
     }
 
     /// True if a living process has the lease. Does not take the lease.
-    pub(in crate::store) fn is_leased(&self, subject: Subject) -> Result<bool> {
+    pub fn is_leased(&self, subject: Subject) -> Result<bool> {
         lock::is_held(&self.place_of(subject))
     }
 
@@ -75,7 +112,7 @@ impl DirAgent<'_> {
         let cap = self.section(run, number);
         // A killed process may have left the lock file of a critical section with this number.
         let _ = cap.remove();
-        self.store.disk.stage_unlocked(&cap, b"")
+        self.disk().stage_unlocked(&cap, b"")
     }
 
     /// True if a living process has the critical section open.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::cap_fs::Root;
 use crate::error::Result;
-use crate::local::files::{self, Disk};
-use crate::local::layout::{self, AgentDir};
 
-use super::{DirAgent, DirStore};
+use super::files::Disk;
+use super::layout::AgentDir;
+use super::{LocalAgent, StateDir, files, layout};
 
 /// Content of the `.gitkeep` of every inbox. If all messages of one agent are gone and another
 /// agent has new messages, git may take the first inbox for a directory that was renamed, and then
@@ -51,7 +51,7 @@ const ATTRIBUTES: &str = "\
 
 /// Writes a `.gitkeep` into every inbox that lacks one: `init` may complete a state directory that
 /// has agents already.
-pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
+pub fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
     let agents = root.cap().join(layout::AGENTS).entries()?;
     let names =
         agents.iter().filter(|entry| entry.is_dir).filter_map(|entry| entry.name.to_str()?.parse().ok());
@@ -65,21 +65,21 @@ pub(super) fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
     Ok(())
 }
 
-impl DirStore {
+impl StateDir {
     /// True if the state directory is in a git repository.
-    pub(super) fn is_in_git(&self) -> bool {
+    pub fn is_in_git(&self) -> bool {
         self.anchor.path().ancestors().any(|dir| dir.join(".git").symlink_metadata().is_ok())
     }
 
     /// Returns the lines that `init` writes to a file for git today and that the file lacks.
-    pub(super) fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
+    pub fn missing_for_git(&self, name: &str, wanted: &str) -> Result<Vec<String>> {
         let found = files::read(&self.cap().join(name))?.unwrap_or_default();
         Ok(missing(&String::from_utf8_lossy(&found), wanted))
     }
 
     /// Adds these lines to the beginning of a file for git, so that lines that people have written
     /// override them.
-    pub(super) fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
+    pub fn add_for_git(&self, name: &str, lines: &[String]) -> Result<()> {
         let path = self.cap().join(name);
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         text.extend(files::read(&path)?.unwrap_or_default());
@@ -100,17 +100,17 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
     lines.filter(|line| !known.contains(&pattern(line))).map(str::to_owned).collect()
 }
 
-impl DirAgent<'_> {
+impl LocalAgent<'_> {
     /// True if git tracks this file of the agent. Runs git only in a repository.
-    pub(super) fn is_tracked(&self, name: &str) -> bool {
-        let DirStore { anchor, opener, .. } = self.store;
+    pub fn is_tracked(&self, name: &str) -> bool {
+        let StateDir { anchor, opener, .. } = self.state_dir;
         let file = self.dir.join(name);
-        let place = file.below(&self.store.cap()).to_string_lossy();
-        self.store.is_in_git() && (opener.is_tracked)(anchor, &place)
+        let place = file.below(&self.state_dir.cap()).to_string_lossy();
+        self.state_dir.is_in_git() && (opener.is_tracked)(anchor, &place)
     }
 
     /// Writes the `.gitkeep` of the agent's inbox.
-    pub(super) fn keep_inbox(&self) -> Result<()> {
+    pub fn keep_inbox(&self) -> Result<()> {
         self.replace_file(&self.dir.join(layout::KEPT), KEPT.as_bytes())
     }
 }

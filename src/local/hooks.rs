@@ -1,9 +1,10 @@
 //! Hook files of one agent, for copying to another agent.
 
 use crate::error::Result;
-use crate::local::{files::MAX_RECORD, layout};
 
-use super::DirAgent;
+use super::LocalAgent;
+use super::files::MAX_RECORD;
+use super::layout;
 
 /// File in the `hooks/` of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +15,22 @@ pub struct HookFile {
     pub content: Vec<u8>,
 }
 
-impl DirAgent<'_> {
+impl LocalAgent<'_> {
+    /// Writes hooks into the local agent directory.
+    pub fn furnish(&self, hooks: &[HookFile]) -> Result<()> {
+        if hooks.is_empty() {
+            return Ok(());
+        }
+        self.make_local_dir()?;
+        let dir = self.dir.join(layout::HOOKS);
+        for hook in hooks {
+            let cap = dir.join(&hook.name);
+            self.replace_file(&cap, &hook.content)?;
+            cap.set_mode(if hook.is_program { 0o700 } else { 0o600 })?;
+        }
+        Ok(())
+    }
+
     /// Returns the plain files among the agent's own hooks, sorted by name, and the names of other
     /// entries, for display.
     pub fn own_hooks(&self) -> Result<(Vec<HookFile>, Vec<String>)> {

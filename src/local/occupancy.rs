@@ -3,18 +3,15 @@
 //!
 //! The kernel releases the locks however the tick ends. If one is taken, a later step tries again.
 
-use std::num::NonZeroU32;
-
 use crate::cap_fs::CapPath;
 use crate::error::Result;
-use crate::local::anchor::Workspace;
-use crate::local::layout;
-use crate::local::lock::{self, Holder, LockGuard, Sharing};
 use crate::model::id::AgentName;
-use crate::model::pool::Pools;
 use crate::model::time::Time;
 
-use super::DirStore;
+use super::anchor::Workspace;
+
+use super::lock::{self, Holder, LockGuard, Sharing};
+use super::{StateDir, layout};
 
 /// Agent that holds a workspace or slot that another agent needs.
 #[derive(Debug)]
@@ -24,7 +21,7 @@ pub struct Occupant {
     pub described: String,
 }
 
-impl DirStore {
+impl StateDir {
     /// Locks a workspace; returns `None` if another tick has locked it. Until `sign` writes the new
     /// agent into the lock file, `occupant` returns the agent that had the workspace before.
     pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<LockGuard>> {
@@ -50,22 +47,6 @@ impl DirStore {
 
     fn lock_of(&self, workspace: &Workspace) -> CapPath {
         self.cap().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key))
-    }
-
-    /// Maximum number of turns that run at once; `None`: any number.
-    pub fn max_running(&self) -> Option<u32> {
-        self.config.scheduler.max_running.map(NonZeroU32::get)
-    }
-
-    /// Difference in priority from which an agent asks another agent's turn to free its slot;
-    /// `None`: never.
-    pub fn preempt_margin(&self) -> Option<u32> {
-        self.config.scheduler.preempt_margin.map(NonZeroU32::get)
-    }
-
-    /// Pools whose agents this machine ticks, if several machines share the store.
-    pub fn pools(&self) -> &Pools {
-        &self.config.scheduler.pool
     }
 
     /// Takes one of `slots` numbered slots for a turn of an agent; `None` if all are in use.

@@ -1,20 +1,25 @@
 //! The open state directory: its settings, its user, and the names of its agents.
 
+use std::io::ErrorKind;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cap_fs::{CapPath, Root, accounts};
-use crate::error::Result;
-use crate::local::{anchor::Anchor, config, files::Disk, layout, lock};
+use crate::cap_fs::{Access, CapPath, Root, accounts};
+use crate::error::{Error, IoContext, Result};
+use crate::model::bound::MAX_SETTINGS;
 use crate::model::id::AgentName;
 use crate::model::place::{PlaceId, StatePlace};
 use crate::model::policy::Policy;
-use crate::model::settings::{GitSettings, IngressSettings, StoreConfig};
+use crate::model::settings::StoreConfig;
 use crate::model::time::{Span, Time};
 
-use super::super::backend::{AgentRecords, Backend, StoreProperties};
+use super::anchor::Anchor;
+use super::files::Disk;
+use super::{authors, config, layout, lock};
+
+/// Default time after which a lease without renewal expires.
+const LEASE: Span = Span::from_secs(60);
 
 /// Process that opens a store: its name as the holder of locks, and its timeout for locks.
 #[derive(Debug, Clone)]
@@ -29,47 +34,55 @@ pub struct Opener {
     pub is_tracked: fn(&Anchor, &str) -> bool,
 }
 
-/// An open state directory.
+/// An open state directory: the part of a store that belongs to this machine.
 #[derive(Debug)]
-pub struct DirStore {
+pub struct StateDir {
     /// Place of the state directory on this machine.
-    pub(in crate::store) anchor: Anchor,
-    pub(super) root: Arc<Root>,
-    /// `config.store.url` names the database that has the records, if they are not files.
-    pub(in crate::store) config: StoreConfig,
-    pub(super) disk: Disk,
+    pub anchor: Anchor,
+    pub root: Arc<Root>,
+    /// Settings in `dormouse.toml`.
+    pub config: StoreConfig,
+    pub disk: Disk,
     /// Name of the user of this command, if the inboxes are shared and the user is neither their
     /// owner nor root. Such a user may put files into the inboxes, and nothing else.
-    pub(super) guest: Option<String>,
-    /// Display name of the store that has the records, if they are not in this directory.
-    pub(in crate::store) remote: Option<String>,
+    pub guest: Option<String>,
     /// Time after which a lease in the remote store expires without renewal.
-    pub(in crate::store) lease: Span,
-    pub(in crate::store) opener: Opener,
+    pub lease: Span,
+    pub opener: Opener,
 }
 
-impl DirStore {
+impl StateDir {
+    /// Opens a state directory. Reads `dormouse.toml` and nothing else.
+    pub fn open(anchor: Anchor, opener: Opener) -> Result<StateDir> {
+        let not_one = || Error::NotAStore { path: anchor.path().to_owned() };
+        let root = match Root::open(anchor.path()) {
+            Ok(root) => root,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_one()),
+            Err(error) => return Err(error).context("open", anchor.path()),
+        };
+        let marker = root.cap().join(layout::CONFIG);
+        let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
+        let config = config::store_config(&marker, &bytes)?;
+        root.set_notifier(opener.tell);
+        let guest = config.sharing.group.as_ref().and_then(|_| authors::guest(&marker));
+        if guest.is_some() {
+            root.allow_changes();
+        }
+        let access = if guest.is_some() { Access::Group } else { Access::Owner };
+        let disk = Disk { durability: config.store.durability, access };
+        Ok(StateDir { anchor, root, config, disk, guest, lease: LEASE, opener })
+    }
+
     /// Returns the identity of the state directory, and its path on this machine.
     pub fn state_place(&self) -> Result<StatePlace> {
         let (device, inode) = self.cap().numbers_of_root()?;
-        Ok(StatePlace {
-            id: PlaceId { device, inode },
-            path: self.anchor.path().to_string_lossy().into_owned(),
-        })
+        let path = self.anchor.path().to_string_lossy().into_owned();
+        Ok(StatePlace { id: PlaceId { device, inode }, path })
     }
 
     /// Root of the paths in the state directory.
-    pub(super) fn cap(&self) -> CapPath {
+    pub fn cap(&self) -> CapPath {
         self.root.cap()
-    }
-
-    /// Delay of a due timer or queued message that shows that no tick runs. `None`: never reported.
-    pub(in crate::store) fn overdue_after(&self) -> Option<Span> {
-        self.config.scheduler.overdue_after.0
-    }
-
-    pub fn git_settings(&self) -> GitSettings {
-        self.config.git
     }
 
     /// The name of the user who owns the state directory.
@@ -100,16 +113,7 @@ impl DirStore {
         cap.remove()
     }
 
-    pub fn ingress(&self) -> &IngressSettings {
-        &self.config.ingress
-    }
-
-    /// Names of the profiles in `dormouse.toml`.
-    pub fn profiles(&self) -> impl Iterator<Item = &str> {
-        self.config.profiles.keys().map(String::as_str)
-    }
-
-    pub(super) fn holder(&self, now: Time) -> lock::Holder {
+    pub fn holder(&self, now: Time) -> lock::Holder {
         lock::Holder {
             pid: std::process::id(),
             command: self.opener.command.clone(),
@@ -118,15 +122,10 @@ impl DirStore {
             agent: None,
         }
     }
-}
 
-impl Backend for DirStore {
-    fn properties(&self) -> StoreProperties {
-        StoreProperties::default()
-    }
-
-    /// Skips entries that are no agent's directory.
-    fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
+    /// Returns the names of the agents that have a directory here, sorted. Skips entries that are
+    /// no agent's directory.
+    pub fn agent_dirs(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
         self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {
             if is_dir && name.starts_with(beginning.as_bytes()) {
@@ -136,28 +135,5 @@ impl Backend for DirStore {
         })?;
         names.sort_unstable();
         Ok(names)
-    }
-
-    fn agents_in_files(&self) -> Result<Vec<AgentName>> {
-        self.agents("")
-    }
-
-    fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn AgentRecords + '_>>> {
-        Ok(self.find(name)?.map(|agent| Rc::new(agent) as Rc<dyn AgentRecords>))
-    }
-
-    /// True for any entry of this name, even an agent that was moved away.
-    fn is_taken(&self, name: &AgentName) -> Result<bool> {
-        self.cap().join(layout::AGENTS).join(name.as_str()).exists()
-    }
-
-    /// Returns all readable identities, because only an identity has its agent's former names.
-    fn formerly_named(&self, _former: &AgentName) -> Result<Vec<(AgentName, String)>> {
-        let read = |name: AgentName| Some((self.find(&name).ok()??.identity().ok()?, name));
-        Ok(self.agents("")?.into_iter().filter_map(read).map(|(identity, name)| (name, identity)).collect())
-    }
-
-    fn guest(&self) -> Option<&str> {
-        self.guest.as_deref()
     }
 }

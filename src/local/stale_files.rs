@@ -11,13 +11,11 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 
 use crate::cap_fs::{Access, CapPath, Entry};
-use crate::error::{Error, IoContext, Result};
-use crate::local::files::Disk;
-use crate::local::layout::{self, AgentDir};
-use crate::local::lock;
+use crate::error::{IoContext, Result};
 use crate::model::id::AgentName;
 
-use super::{DirAgent, DirStore, DirTxn, moved};
+use super::files::Disk;
+use super::{LocalAgent, StateDir, layout, lock};
 
 /// Maximum number of files of killed commands that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;
@@ -28,7 +26,7 @@ const HOOK: &str = "hook-";
 
 /// Prefix of the name of an agent directory that is being made or removed, and of files that a
 /// member of the sharing group makes in an inbox.
-const NEW: &str = ".new-";
+pub const NEW: &str = ".new-";
 
 /// Second prefix, after [`NEW`], of an agent directory that is being removed. No agent's name
 /// begins with this prefix.
@@ -99,11 +97,12 @@ fn can_be_left(entry: &Entry) -> bool {
     !entry.name.as_encoded_bytes().ends_with(b".lock")
 }
 
-impl DirTxn<'_> {
+impl LocalAgent<'_> {
     /// Removes a bounded number of files of killed commands from `tmp/`, and of those of sharing
     /// group members from the inbox. Returns true if `tmp/` has directories of hooks, which stay.
+    /// The caller holds the agent's lock.
     pub fn sweep(&self) -> Result<bool> {
-        let tmp = self.agent.tmp();
+        let tmp = self.tmp();
         let mut has_hooks = false;
         for entry in tmp.entries()?.iter().filter(|entry| can_be_left(entry)).take(AT_ONCE) {
             if entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes()) {
@@ -121,9 +120,9 @@ impl DirTxn<'_> {
 
     /// Locks and returns the stale files of killed commands of the sharing group's members.
     fn left_by_guests(&self) -> Result<impl Iterator<Item = (CapPath, File)>> {
-        let inbox = self.agent.dir.join(layout::INBOX);
+        let inbox = self.dir.join(layout::INBOX);
         let mut staged = Vec::new();
-        if self.agent.store.is_shared() {
+        if self.state_dir.is_shared() {
             staged = inbox.entries()?;
             staged.retain(|entry| entry.name.as_encoded_bytes().starts_with(NEW.as_bytes()));
         }
@@ -131,34 +130,32 @@ impl DirTxn<'_> {
     }
 
     /// Number of files and hook directories that killed commands of this agent have left.
-    pub(super) fn stale_files(&self) -> Result<usize> {
-        let tmp = self.agent.tmp();
+    pub fn stale_files(&self) -> Result<usize> {
+        let tmp = self.tmp();
         let entries = tmp.entries()?;
         let left = entries.iter().filter(|entry| can_be_left(entry) && abandoned(&tmp, entry).is_some());
         Ok(left.count() + self.left_by_guests()?.count())
     }
-}
 
-impl DirAgent<'_> {
     /// Directory for files of the agent's commands that are not in their final place yet.
-    pub(super) fn tmp(&self) -> CapPath {
+    pub fn tmp(&self) -> CapPath {
         self.dir.join(layout::TMP)
     }
 
     /// Path at which a new inbox entry of this name is staged: in `tmp/`, or for a sharing group
     /// member, who may write only to the inbox, in the inbox under a name that readers ignore.
-    pub(super) fn staging(&self, name: &str) -> CapPath {
-        match &self.store.guest {
+    pub fn staging(&self, name: &str) -> CapPath {
+        match &self.state_dir.guest {
             None => self.tmp().join(name),
             Some(_) => self.dir.join(layout::INBOX).join(format!("{NEW}{name}")),
         }
     }
 }
 
-impl DirStore {
+impl StateDir {
     /// Returns the stale directories of agents whose creation was killed, and stale temporary files
     /// of the state directory itself.
-    pub(super) fn stale_files(&self) -> Result<Vec<CapPath>> {
+    pub fn stale_files(&self) -> Result<Vec<CapPath>> {
         let agents = self.cap().join(layout::AGENTS);
         let mut left = Vec::new();
         let is_new =
@@ -174,42 +171,13 @@ impl DirStore {
         Ok(left)
     }
 
-    /// Removes files of killed commands from the state directory. Files that can't be removed stay,
-    /// because they block no command.
-    pub(in crate::store) fn sweep_stale(&self) {
-        for left in self.stale_files().unwrap_or_default() {
-            let _ = self.sweep(&left);
-        }
-    }
-
     /// Path at which this process stages an agent of this name.
-    pub(super) fn staging_of(&self, name: &AgentName) -> CapPath {
+    pub fn staging_of(&self, name: &AgentName) -> CapPath {
         self.cap().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
     }
 
     /// Path to which this process moves an agent that it removes.
-    pub(super) fn vanishing(&self, name: &AgentName) -> CapPath {
+    pub fn vanishing(&self, name: &AgentName) -> CapPath {
         self.cap().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
-    }
-
-    /// Removes a stale agent directory or file. Error if a living process has locked it. Arrivals
-    /// in an old copy of an agent that an import has replaced are moved to the agent.
-    pub(in crate::store) fn sweep(&self, cap: &CapPath) -> Result<()> {
-        let entry = Entry { name: cap.name().to_owned(), is_dir: cap.is_dir()? };
-        match abandoned(&cap.parent(), &entry) {
-            Some((cap, _held)) => {
-                if let Some(name) = self.name_of_staged(&cap) {
-                    moved::carry_over(&AgentDir::at(cap.clone()), &AgentDir::new(&self.root, &name))?;
-                }
-                cap.remove_tree()
-            }
-            None => Err(Error::busy(cap.path(), "its maker".to_owned(), std::time::Duration::ZERO)),
-        }
-    }
-
-    /// Returns the name of the agent whose creation began at this path.
-    fn name_of_staged(&self, cap: &CapPath) -> Option<AgentName> {
-        let name = cap.name().to_str()?.strip_prefix(NEW)?;
-        name.rsplit_once('-')?.0.parse().ok()
     }
 }

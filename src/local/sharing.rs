@@ -10,11 +10,10 @@ use rustix::process::{getegid, geteuid, getgroups};
 
 use crate::cap_fs::{self, CapPath, accounts};
 use crate::error::{Error, Result};
-use crate::local::layout::{self, AgentDir};
 use crate::model::id::AgentName;
 
-use super::super::backend::Backend;
-use super::DirStore;
+use super::StateDir;
+use super::layout::{self, AgentDir};
 
 /// Mode bits for the group on a directory on the path to an inbox, to pass through.
 const WAY: u32 = 0o010;
@@ -35,7 +34,7 @@ pub struct Rights {
 
 impl Rights {
     /// Sets this mode and group on a file or directory.
-    pub(super) fn set(self, cap: &CapPath) -> Result<()> {
+    pub fn set(self, cap: &CapPath) -> Result<()> {
         // The group is set first, so that no other group gets permissions meanwhile.
         self.group.map_or(Ok(()), |group| cap.set_group(group))?;
         cap.set_mode(self.mode)
@@ -51,7 +50,7 @@ pub struct WrongRights {
     pub wanted: Rights,
 }
 
-impl DirStore {
+impl StateDir {
     /// True if the settings name a group that shares the inboxes.
     pub fn is_shared(&self) -> bool {
         self.config.sharing.group.is_some()
@@ -116,7 +115,7 @@ impl DirStore {
         if self.guest.is_some() || !self.is_shared() {
             return Ok(0);
         }
-        let agents = self.agents("")?;
+        let agents = self.agent_dirs("")?;
         self.share(&agents.iter().map(|name| AgentDir::new(&self.root, name)).collect::<Vec<_>>())
     }
 
