@@ -4,7 +4,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::workdir::{CHECKPOINT, Workdir};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
 use crate::model::id::{AgentName, RunId};
@@ -14,6 +13,7 @@ use crate::model::preemption::Checkpoint;
 use super::files::Disk;
 use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place, walk};
+use super::workdir::{CHECKPOINT, Workdir};
 use super::{StateDir, files};
 
 /// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.

@@ -5,13 +5,14 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::workdir;
 use crate::cap_fs::{CapPath, Root};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::message::InboxKey;
 use crate::model::preemption::Checkpoint;
 use crate::model::record::Plane;
 use crate::model::time::Time;
+
+use super::workdir;
 
 /// Name of a state directory.
 pub const STATE_DIR: &str = ".dormouse";

@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::workdir;
 use crate::cap_fs::{CapPath, Entry};
 use crate::error::Result;
 use crate::model::bound::MAX_SETTINGS;
 
 use super::files::{MAX_LINES, MAX_RECORD};
 use super::layout;
+use super::workdir;
 
 /// Maximum bytes of a file: the largest number in eleven octal digits.
 pub const MAX_FILE: u64 = (8 << 30) - 1;

@@ -72,6 +72,10 @@ pub struct StoreProperties {
 
 /// Store that has the records of all agents.
 pub trait Backend: Debug {
+    /// Returns the display name of the store: the path of the state directory, or the URL of the
+    /// database without a password.
+    fn shown(&self) -> String;
+
     fn properties(&self) -> StoreProperties {
         StoreProperties::default()
     }
@@ -120,6 +124,11 @@ pub trait Backend: Debug {
     /// after the first request for an agent.
     fn guest(&self) -> Option<&str>;
 
+    /// Returns those local agent directories, of `names`, to which the records of any agent refer.
+    fn named_local_dirs(&self, _names: &[String]) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// Sets the lease under which this process acts. Its changes of the agent are refused as
     /// `fenced` once another process has the lease. Does nothing if only one machine uses the
     /// store.
@@ -128,9 +137,6 @@ pub trait Backend: Debug {
 
 /// Store outside the state directory, which several machines may share.
 pub trait RemoteBackend: Backend {
-    /// Returns the display name of the store, without a password.
-    fn shown(&self) -> String;
-
     /// Returns the records of one agent, or `None` if the agent does not exist.
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>>;
 
@@ -138,9 +144,6 @@ pub trait RemoteBackend: Backend {
     ///
     /// Returns `false`, and changes nothing, if an agent of this name exists.
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool>;
-
-    /// Returns those local agent directories, of `names`, to which the records of any agent refer.
-    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>>;
 
     /// Returns the runs that have one of the `max_running` slots, on all machines. `under`: an
     /// agent whose lock this process has; no other process then gets a slot before the next change
@@ -352,6 +355,16 @@ pub trait RemoteRecords: AgentRecords {
 
 /// Lock of an agent, and its records under the lock. Dropping this releases the lock.
 pub trait Txn: Debug {
+    /// Returns the time that this process waited for the lock, if any, and `None` at later calls.
+    fn take_wait(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Applies the transaction of an interrupted command.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Returns a view of the current revision, with all earlier commits under this lock.
     fn now(&self) -> Result<Rc<dyn ReadView + '_>>;
 
@@ -388,11 +401,6 @@ pub trait Txn: Debug {
 
 /// Lock of an agent in a store outside the state directory.
 pub trait RemoteTxn: Txn {
-    /// Returns the time that this process waited for the lock, if any, and `None` at later calls.
-    fn take_wait(&self) -> Option<Duration> {
-        None
-    }
-
     /// Replaces all records of the agent, or none. Fails with `stale_revision` or `fenced` in the
     /// same cases as [`Txn::commit`]. The fencing tokens continue to grow.
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()>;

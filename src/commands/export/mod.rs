@@ -331,12 +331,12 @@ fn from(
         }
         agent.dir.complete()?;
         check(&agent, former, name)?;
-        arrive(session, agent.agent())?;
+        arrive(session, &agent.agent)?;
         staged.push(agent);
     }
     drop(progress);
     for agent in staged {
-        let (name, (files, bytes)) = (agent.agent().name().clone(), agent.dir.size());
+        let (name, (files, bytes)) = (agent.agent.name().clone(), agent.dir.size());
         let related = related(&agent);
         let appeared = agent.place(session.clock.now())?;
         let report =
@@ -353,7 +353,7 @@ fn from(
 /// Refuses a staged agent in which the checks of `doctor` find damage. `former`: name of the agent
 /// in `from`.
 fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path) -> Result<()> {
-    let agent = staged.agent();
+    let agent = &staged.agent;
     let files = agent.as_files()?;
     let findings = checks::agent(&files).findings;
     let Some(finding) = findings.iter().find(|finding| !finding.remedy.is_warning()) else { return Ok(()) };
@@ -394,9 +394,9 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
 
 /// Returns a note about the agents that still use the former name; `None` without a parent.
 fn related(staged: &AgentImport<'_>) -> Option<String> {
-    let parent = staged.agent().identity().ok()?.parent?;
+    let parent = staged.agent.identity().ok()?.parent?;
     Some(format!(
         "{}: its parent `{parent}` knows it by its former name, as do messages, tasks and texts of others",
-        staged.agent().name()
+        staged.agent.name()
     ))
 }

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 use crate::cap_fs::Version;
 use crate::error::Result;
@@ -35,7 +36,7 @@ pub struct DirTxn<'a> {
     /// Journal, whose lines are all applied. `None`: the journal was not read yet, or a write to it
     /// has failed.
     journal: RefCell<Option<JournalPlace>>,
-    pub(in crate::store) held: lock::LockGuard,
+    held: lock::LockGuard,
 }
 
 /// State of the journal file, whose lines are all applied.
@@ -50,7 +51,7 @@ impl DirAgent<'_> {
     /// Takes the agent's lock and applies the transaction of an interrupted command.
     pub(super) fn change(&self, now: Time) -> Result<DirTxn<'_>> {
         let locked = DirTxn::new(self, self.unless_gone(self.local.lock(now))?);
-        locked.finish_journal()?;
+        locked.finish()?;
         Ok(locked)
     }
 }
@@ -118,15 +119,6 @@ impl<'a> DirTxn<'a> {
         Ok(found.unwrap_or(direct))
     }
 
-    /// Applies the committed transactions of interrupted commands. Every process that takes the
-    /// lock calls this first.
-    pub(in crate::store) fn finish_journal(&self) -> Result<()> {
-        self.journal.replace(None);
-        let place = self.take_journal()?;
-        self.journal.replace(Some(place));
-        Ok(())
-    }
-
     /// Takes the journal out of its cell, after applying its lines. Until the caller puts the
     /// journal back, its state is unknown.
     fn take_journal(&self) -> Result<JournalPlace> {
@@ -137,11 +129,11 @@ impl<'a> DirTxn<'a> {
             FoundJournal::Nothing => Ok(JournalPlace::Nothing),
             FoundJournal::Blank => Ok(JournalPlace::Blank),
             FoundJournal::Applied(journal) => Ok(JournalPlace::Open(journal)),
-            FoundJournal::Open(found) => self.finish(found),
+            FoundJournal::Open(found) => self.finish_found(found),
         }
     }
 
-    fn finish(&self, found: UnfinishedJournal) -> Result<JournalPlace> {
+    fn finish_found(&self, found: UnfinishedJournal) -> Result<JournalPlace> {
         let dir = &self.agent.local.dir;
         if let Some(why) = self.why_not(&found)? {
             self.quarantine_journal(why)?;
@@ -369,6 +361,18 @@ impl<'a> DirTxn<'a> {
 }
 
 impl Txn for DirTxn<'_> {
+    fn take_wait(&self) -> Option<Duration> {
+        self.held.take_wait()
+    }
+
+    /// Every process that takes the lock calls this first.
+    fn finish(&self) -> Result<()> {
+        self.journal.replace(None);
+        let place = self.take_journal()?;
+        self.journal.replace(Some(place));
+        Ok(())
+    }
+
     fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
         Ok(Rc::new(DirReadView::under(self, self.view())))
     }

@@ -89,6 +89,10 @@ pub struct DirStore {
 }
 
 impl Backend for DirStore {
+    fn shown(&self) -> String {
+        self.state_dir.anchor.path().to_string_lossy().into_owned()
+    }
+
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
         self.state_dir.agent_dirs(beginning)
     }

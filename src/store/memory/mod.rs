@@ -85,6 +85,16 @@ impl Memory {
 }
 
 impl Backend for Memory {
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
+        let agents = self.0.borrow();
+        let named = agents.values().filter_map(|known| known.texts.borrow().local_dir.clone());
+        Ok(named.filter(|name| names.contains(name)).collect())
+    }
+
+    fn shown(&self) -> String {
+        SHOWN.to_owned()
+    }
+
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let agents = self.0.borrow();
         Ok(agents.keys().filter(|name| name.as_str().starts_with(beginning)).cloned().collect())
@@ -135,10 +145,6 @@ impl Backend for Memory {
 }
 
 impl RemoteBackend for Memory {
-    fn shown(&self) -> String {
-        SHOWN.to_owned()
-    }
-
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
         let agents = self.0.borrow();
         Ok(agents.get(name).map(|known| Rc::new(Of(Rc::clone(known), Rc::clone(&self.0))) as _))
@@ -151,12 +157,6 @@ impl RemoteBackend for Memory {
         let known = MemoryAgent { texts: RefCell::new(Rc::new(Texts::of(ops)?)), ..MemoryAgent::default() };
         self.0.borrow_mut().insert(name.clone(), Rc::new(known));
         Ok(true)
-    }
-
-    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
-        let agents = self.0.borrow();
-        let named = agents.values().filter_map(|known| known.texts.borrow().local_dir.clone());
-        Ok(named.filter(|name| names.contains(name)).collect())
     }
 
     fn slots(&self, _: Option<&AgentName>) -> Result<Vec<InSlot>> {

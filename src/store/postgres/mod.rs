@@ -111,6 +111,16 @@ fn names(pool: &ConnectionPool, asked: Statement) -> Result<Vec<AgentName>> {
 }
 
 impl Backend for Postgres {
+    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
+        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(names.to_vec());
+        let answer = self.shared.pool.ask_one(asked)?;
+        Ok(answer.iter().filter_map(|row| row.text(0)).collect())
+    }
+
+    fn shown(&self) -> String {
+        self.shared.pool.url().shown().to_string()
+    }
+
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let asked = Statement::new("SELECT name FROM @.agent WHERE starts_with(name, $1) ORDER BY name");
         names(&self.shared.pool, asked.with(beginning))
@@ -177,10 +187,6 @@ impl Backend for Postgres {
 }
 
 impl RemoteBackend for Postgres {
-    fn shown(&self) -> String {
-        self.shared.pool.url().shown().to_string()
-    }
-
     fn agent(&self, name: &AgentName) -> Result<Option<Rc<dyn RemoteRecords>>> {
         let shared = &self.shared;
         if shared.producer.get().is_none() {
@@ -194,12 +200,6 @@ impl RemoteBackend for Postgres {
 
     fn create(&self, name: &AgentName, ops: Ops<'_>) -> Result<bool> {
         change::create(&self.shared.pool, name, ops)
-    }
-
-    fn named_local_dirs(&self, names: &[String]) -> Result<Vec<String>> {
-        let asked = Statement::new("SELECT room FROM @.agent WHERE room = ANY ($1)").with(names.to_vec());
-        let answer = self.shared.pool.ask_one(asked)?;
-        Ok(answer.iter().filter_map(|row| row.text(0)).collect())
     }
 
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>> {

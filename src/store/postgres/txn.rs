@@ -316,6 +316,10 @@ impl AgentLock for TxnState {
 }
 
 impl Txn for PgTxn {
+    fn take_wait(&self) -> Option<Duration> {
+        self.state.waited.take()
+    }
+
     fn now(&self) -> Result<Rc<dyn ReadView + '_>> {
         let seen = Rc::clone(&self.state.opened()?.seen);
         Ok(seen)
@@ -342,10 +346,6 @@ impl Txn for PgTxn {
 }
 
 impl RemoteTxn for PgTxn {
-    fn take_wait(&self) -> Option<Duration> {
-        self.state.waited.take()
-    }
-
     fn replace(&self, base: u64, ops: Ops<'_>) -> Result<()> {
         let state = &self.state;
         state.granted.borrow_mut().clear();

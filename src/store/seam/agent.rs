@@ -20,7 +20,7 @@ use crate::model::state::State;
 use crate::model::time::Time;
 use crate::model::trigger::Trigger;
 
-use super::super::backend::{AgentRecords, Arrival, CHANGED, RemoteRecords, UseOutcome};
+use super::super::backend::{AgentRecords, Arrival, CHANGED, UseOutcome};
 use super::super::dir::record::decode;
 use super::super::dir::{self, DirAgent};
 use super::leased::HeldLease;
@@ -56,10 +56,6 @@ impl<'s> Agent<'s> {
 
     pub(super) fn source(&self) -> &RecordSource<'s> {
         &self.source
-    }
-
-    pub(super) fn remote(&self) -> Option<&dyn RemoteRecords> {
-        self.source.records.remote()
     }
 
     pub(super) fn records(&self) -> &(dyn AgentRecords + 's) {
@@ -321,7 +317,7 @@ impl<'s> Agent<'s> {
 
     /// Returns the local part of the agent, after creating its directory if that is missing.
     pub fn ready_local(&self) -> Result<&LocalAgent<'s>> {
-        if let Some(remote) = self.remote() {
+        if let Some(remote) = self.source.records.remote() {
             if let Some(prepared) = remote.local_dir_name().filter(|_| !self.has_moved_in.get()) {
                 self.source.local.move_in_late(&prepared)?;
                 self.has_moved_in.set(true);

@@ -49,7 +49,7 @@ impl Agent<'_> {
     /// Takes the agent's lock, and applies the transaction of an interrupted command.
     pub fn change(&self, now: Time) -> Result<AgentTxn<'_>> {
         let locked = self.lock(now)?;
-        locked.finish()?;
+        locked.records().finish()?;
         Ok(locked)
     }
 
@@ -57,7 +57,7 @@ impl Agent<'_> {
     pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
         let locked = self.lock(now)?;
         // `doctor` reports later why the transaction can't be applied.
-        let _ = locked.finish();
+        let _ = locked.records().finish();
         Ok(locked)
     }
 
@@ -72,7 +72,7 @@ impl Agent<'_> {
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
         let Some(held) = self.in_local_dir(|| self.local().try_lock(now))? else { return Ok(None) };
         let locked = self.lock_records(held, Duration::ZERO, now)?;
-        locked.as_ref().map_or(Ok(()), AgentTxn::finish)?;
+        locked.as_ref().map_or(Ok(()), |locked| locked.records().finish())?;
         Ok(locked)
     }
 
@@ -120,11 +120,6 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Applies the transaction of an interrupted command.
-    fn finish(&self) -> Result<()> {
-        self.files().map_or(Ok(()), DirTxn::finish_journal)
-    }
-
     pub(super) fn agent(&self) -> &'a Agent<'a> {
         self.agent
     }
@@ -161,12 +156,9 @@ impl<'a> AgentTxn<'a> {
     /// Returns the time for which this process waited for the lock. `None` if the lock was free,
     /// and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
-        let records = match &self.lock {
-            RecordsIn::Files(files) => files.held.take_wait(),
-            RecordsIn::Remote(remote) => remote.take_wait(),
-        };
         let here = self.here.as_ref().and_then(LockGuard::take_wait);
-        let waited = [here, records].into_iter().flatten().reduce(|here, there| here + there)?;
+        let waited =
+            [here, self.records().take_wait()].into_iter().flatten().reduce(|here, there| here + there)?;
         Some(Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 

@@ -7,7 +7,7 @@ use crate::local::{layout, prepared::PreparedDir};
 use crate::model::id::AgentName;
 use crate::model::time::Time;
 
-use super::super::backend::{EachOp, Op};
+use super::super::backend::{EachOp, Op, RemoteBackend};
 use super::super::dir::{self, Appeared, agent_exists, dedupe};
 use super::{Agent, Store, ops};
 
@@ -16,7 +16,8 @@ pub struct AgentImport<'s> {
     store: &'s Store,
     /// Staged files on this machine.
     pub dir: dir::DirImport<'s>,
-    agent: Agent<'s>,
+    /// Staged agent, for checks and changes before it appears.
+    pub agent: Agent<'s>,
 }
 
 impl Store {
@@ -42,17 +43,10 @@ impl Store {
 }
 
 impl<'s> AgentImport<'s> {
-    /// Returns the staged agent, for checks and changes before it appears.
-    pub fn agent(&self) -> &Agent<'s> {
-        &self.agent
-    }
-
     /// Makes the agent appear, replacing an agent of this name that was moved away.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
-        if self.store.files().is_some() {
-            return self.dir.place(now);
-        }
-        let Some(prepared) = self.create(now)? else { return Ok(Appeared::New) };
+        let Some(remote) = self.store.records.remote() else { return self.dir.place(now) };
+        let Some(prepared) = self.create(remote, now)? else { return Ok(Appeared::New) };
         let name = self.agent.name();
         let there = self.store.agent(name)?;
         let locked = there.change(now)?;
@@ -69,10 +63,9 @@ impl<'s> AgentImport<'s> {
 
     /// Turns the staged files into the local agent directory that the records name, and creates the
     /// agent in the database. Returns the local directory if the agent's name is taken.
-    fn create(&mut self, now: Time) -> Result<Option<PreparedDir>> {
+    fn create(&mut self, remote: &dyn RemoteBackend, now: Time) -> Result<Option<PreparedDir>> {
         let prepared = self.dir.prepare(now)?;
         self.agent = Agent::of_dir(self.store, self.dir.agent().clone());
-        let Some(remote) = self.store.records.remote() else { return Ok(Some(prepared)) };
         self.dir.may_be_named(true);
         let ops = |each: &mut EachOp<'_>| all(&self.agent, &prepared, now, each);
         if remote.create(self.agent.name(), &ops)? {

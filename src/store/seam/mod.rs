@@ -124,8 +124,7 @@ impl Store {
     /// Returns the display name of the place of the records: the argument of `--dir`, or the name
     /// of the database.
     pub fn shown(&self) -> String {
-        let dir = || self.anchor().path().to_string_lossy().into_owned();
-        self.records.remote().map_or_else(dir, RemoteBackend::shown)
+        self.backend().shown()
     }
 
     /// Returns the path of the state directory on this machine.
@@ -269,11 +268,10 @@ impl Store {
 
     /// Returns local agent directories of killed commands that no agent's records name.
     fn unused_local_dirs(&self) -> Result<Vec<CapPath>> {
-        let Some(remote) = self.records.remote() else { return Ok(Vec::new()) };
         let mut unused = self.local.unused_local_dirs()?;
         if !unused.is_empty() {
             let names: Vec<String> = unused.iter().map(|dir| dir.name.clone()).collect();
-            let named = remote.named_local_dirs(&names)?;
+            let named = self.backend().named_local_dirs(&names)?;
             unused.retain(|dir| !named.contains(&dir.name));
         }
         Ok(unused.into_iter().map(|dir| dir.place).collect())
