@@ -21,7 +21,11 @@ impl DirTxn<'_> {
             Err(Errno::NOTEMPTY | Errno::EXIST) => return Err(agent_exists(name)),
             renamed => renamed.context("rename to", target.path())?,
         }
-        self.agent.local.disk().sync_dir(&target.cap().parent())
+        match self.agent.local.disk().sync_dir(&target.cap().parent()) {
+            // If another agent has taken the former name meanwhile, the rename continues.
+            Err(error) if target.cap().try_rename(self.agent.local.dir.cap())?.is_ok() => Err(error),
+            Err(_) | Ok(()) => Ok(()),
+        }
     }
 }
 
