@@ -207,7 +207,7 @@ impl From<Error> for HttpAnswer {
     }
 }
 
-/// Returns the answer to a sender without the secret of an active trigger.
+/// Returns the answer to a sender that does not know the secret of an active trigger.
 fn wrong() -> HttpAnswer {
     let message = "no active trigger has this capability";
     HttpAnswer::new(HttpStatus::UNAUTHORIZED, message).with("WWW-Authenticate", "Bearer")

@@ -35,7 +35,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Checks every record of one agent. Must be called under the agent's lock.
+/// Checks every record of one agent. Without its lock, a finding may be about an unfinished change.
 pub fn agent<'a>(of: &'a AsFiles<'_>) -> Checkup<'a> {
     let (agent, mut checkup) = (of.agent(), Checkup::new(of.files()));
     if let Some(state) = essentials(&mut checkup) {

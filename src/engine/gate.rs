@@ -84,7 +84,7 @@ pub struct Stop {
     pub by: Origin,
 }
 
-/// Run that ended during a stop.
+/// Run that was current when `stop` was called, and has ended since.
 pub struct EndedRun {
     pub id: RunId,
     /// True if the turn completed before `stop` killed its processes; false if the run was aborted.

@@ -357,7 +357,7 @@ pub struct Preview {
 impl Preview {
     /// True if a step has something to do now.
     pub fn is_due(&self) -> bool {
-        // A claim that lacks a resource needs one step, which holds the message.
+        // The message lacks a resource and is not held yet: a step has to record that it is held.
         let lacks = matches!(self.decision.action, StepAction::Hold { .. })
             && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_effects

@@ -225,8 +225,8 @@ pub fn activity(agent: &Agent<'_>, since: Time, now: Time) -> Result<Activity> {
         let ended = |message: &Message| message.settlement.as_ref().map(|end| end.at);
         ended_since(&seen, since, ended, |message| {
             let left = ended(&message);
-            // The scheduler's own messages are taken up at once by the next step, so they would
-            // only hide the waiting times of other messages.
+            // The next step takes up the scheduler's own messages at once. These short waits are
+            // left out, because they would hide the waits of other messages.
             if message.kind != MessageKind::SystemTick && told.insert(message.id) {
                 let taken = taken_up.get(&message.id).copied().or(left);
                 stays.push(Stay { arrived: message.created_at, taken_up: taken, left });

@@ -28,7 +28,7 @@ pub struct LocalAgent<'s> {
 }
 
 impl StateDir {
-    /// Returns the part of an agent that this machine has. Its directory may not exist yet.
+    /// Returns this machine's part of an agent. The agent's directory may not exist yet.
     pub fn agent(&self, name: &AgentName) -> LocalAgent<'_> {
         LocalAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
     }
@@ -59,7 +59,7 @@ impl<'s> LocalAgent<'s> {
         })
     }
 
-    /// Replaces a file of many lines, for example a ledger by a copy without its broken lines.
+    /// Replaces a file, durably. Not for concurrent callers: they use the same temporary path.
     pub fn replace_file(&self, cap: &CapPath, bytes: &[u8]) -> Result<()> {
         self.disk().replace(&self.dir.join(layout::TMP).join("replacement"), cap, bytes)
     }
@@ -75,7 +75,7 @@ impl<'s> LocalAgent<'s> {
     }
 
     /// Moves the files of turns, tasks, hooks and people from another agent's directory to this
-    /// one.
+    /// one, durably. A file stays if this directory has a file of that name.
     pub fn take_over(&self, other: &LocalAgent<'_>) -> Result<()> {
         self.make_local_dir()?;
         transfer_files(other.dir.cap(), self.dir.cap())?;
@@ -176,7 +176,7 @@ fn transfer_files(from: &CapPath, to: &CapPath) -> Result<()> {
 #[derive(Debug)]
 pub struct StagedCheckpoint {
     cap: CapPath,
-    /// Lock file held so that no command removes the checkpoint as stale.
+    /// File of the checkpoint, open and locked, so that no command removes it as stale.
     _held: std::fs::File,
 }
 

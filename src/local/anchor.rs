@@ -40,9 +40,9 @@ impl Anchor {
         Anchor { path }
     }
 
-    /// Finds the state directory of a command: the named one, or else the nearest `.dormouse` from
-    /// the working directory upwards. A directory that was not named must be the user's own, or
-    /// trusted in `settings`, the user's own settings file (contract, cli §1).
+    /// Finds the state directory of a command: the named one, which need not exist, or the nearest
+    /// `.dormouse` from the working directory upwards. Error if there is none, or it is neither the
+    /// user's own nor trusted in `settings`, the user's own settings file (contract, cli §1).
     pub fn find(named: Option<&Path>, settings: Option<&Path>) -> Result<Anchor> {
         if let Some(named) = named {
             // `--dir` may name the state directory or its parent.

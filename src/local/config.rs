@@ -13,7 +13,7 @@ use crate::model::retention::Retention;
 use crate::model::settings::{FORMAT, StoreConfig};
 use crate::model::strict::{Strict, from_toml};
 
-/// Reads `dormouse.toml`.
+/// Parses the bytes of `dormouse.toml`. Error `newer_schema` for another format.
 pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
     #[derive(Deserialize)]
     struct Format {
@@ -38,7 +38,7 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
 const MEND: &str = "edit this file: `dormouse man` explains each setting";
 
 /// Parses the bytes of an `agent.toml` over the profile that it names and the defaults of the state
-/// directory. Errors name `path`.
+/// directory. Errors name `path`, or `dormouse.toml` for a fault in a profile or a default.
 pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Policy> {
     let text = utf8(path, bytes)?;
     // A parse without defaults comes first, so that errors have a line and column of the file.

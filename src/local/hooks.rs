@@ -16,7 +16,7 @@ pub struct HookFile {
 }
 
 impl LocalAgent<'_> {
-    /// Writes hooks into the local agent directory.
+    /// Writes hooks into the local agent directory, replacing hooks of the same names.
     pub fn furnish(&self, hooks: &[HookFile]) -> Result<()> {
         if hooks.is_empty() {
             return Ok(());

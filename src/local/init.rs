@@ -15,8 +15,8 @@ use super::files::Disk;
 use super::{StateDir, config, git, layout};
 
 impl StateDir {
-    /// Creates a state directory, or completes one. Returns true if the directory is new. `url`:
-    /// database for the records, if they are not kept in files.
+    /// Creates a state directory, or completes one without settings. Returns false, and changes
+    /// nothing, if readable settings exist. `url`: database for the records; `None`: files.
     pub fn init(anchor: &Anchor, url: Option<&str>) -> Result<bool> {
         let path = anchor.path();
         // `exists` follows symbolic links, which is safe because the user chose this path.
@@ -57,8 +57,7 @@ impl StateDir {
     }
 }
 
-/// Creates a directory and its missing parents, each with permissions for the user whatever the
-/// umask.
+/// Creates a directory and its missing parents, each for the user alone, whatever the umask.
 fn make_dirs(path: &Path) -> std::io::Result<()> {
     let make = || match std::fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists && path.is_dir() => Ok(()),

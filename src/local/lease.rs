@@ -1,4 +1,4 @@
-//! Locks of one agent on this machine: for a transaction, and those that last longer.
+//! Locks of one agent on this machine: of transactions, runs, tasks, hooks and critical sections.
 
 use std::fs::File;
 
@@ -13,7 +13,7 @@ use super::{LocalAgent, StateDir, layout, owner};
 /// Subject of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// Run of the agent, of which one is open at a time.
+    /// Run of the agent. An agent has at most one open run.
     Run,
     /// Task. Its supervisor holds the lease, or the process that hands the task to a child agent.
     Task(TaskId),
@@ -41,7 +41,7 @@ impl StateDir {
 }
 
 impl LocalAgent<'_> {
-    /// Takes the agent's lock, waiting for other processes.
+    /// Takes the agent's lock. Error `busy` if another process keeps it for `Opener::patience`.
     pub fn lock(&self, now: Time) -> Result<LockGuard> {
         lock::acquire(
             &self.dir.join(layout::LOCK),
@@ -55,7 +55,7 @@ impl LocalAgent<'_> {
         lock::try_acquire(&self.dir.join(layout::LOCK), Some(&self.state_dir.holder(now)))
     }
 
-    /// Takes the lease of a run or a task. Returns `None` if a living process has the lease.
+    /// Takes this machine's lease of a run or task. `None` if a living process here has it.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<LockGuard>> {
         lock::try_acquire(&self.lease_of(subject)?, Some(&self.state_dir.holder(now)))
     }

@@ -16,8 +16,8 @@ use crate::model::time::Time;
 
 use super::machine;
 
-/// Process that holds a lock. It is written into the lock file so that waiting commands can name
-/// it; no decision depends on it.
+/// Process that holds a lock, as written into the lock file for messages to people. Decisions about
+/// a workspace or a slot use `agent`; no decision uses another field.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
@@ -47,8 +47,8 @@ impl std::fmt::Display for Holder {
 pub struct LockGuard {
     file: File,
     cap: CapPath,
-    /// Time that this process waited for the lock; `None` after it was returned once, or if the
-    /// lock was free.
+    /// Time that this process waited for the lock. `None` if the lock was free, or once `take_wait`
+    /// has returned the time.
     waited: Cell<Option<Duration>>,
 }
 
@@ -111,7 +111,7 @@ impl LockGuard {
 
     /// Writes into the lock file which process holds the lock.
     pub fn sign(&self, holder: &Holder) {
-        // The text is for people only: a failed write leaves the lock held.
+        // A failed write leaves the lock held: a reader then finds the former holder, or none.
         let Ok(mut line) = serde_json::to_vec(holder) else { return };
         line.push(b'\n');
         let _ = self.file.write_all_at(&line, 0);
@@ -119,7 +119,7 @@ impl LockGuard {
     }
 }
 
-/// Takes over a lock that the parent process shared with this one at its start.
+/// Takes over a lock that the parent process has shared. Error if `file` is not the lock file.
 pub fn inherited(path: &CapPath, file: File, holder: &Holder) -> Result<LockGuard> {
     if !is_still_named(&file, path)? {
         return Err(Error::usage(format!("{} was not handed over as stdin", path.display())));
@@ -135,7 +135,7 @@ pub fn try_hold(file: &File, path: &Path) -> Result<bool> {
     attempt(file, Sharing::Exclusive, path)
 }
 
-/// Locks an open file. Waits for earlier lockers, each of which keeps the lock for a moment only.
+/// Locks an open file. Waits about a second for other processes, then fails with `busy`.
 pub fn hold(file: &File, cap: &CapPath) -> Result<()> {
     let begun = Instant::now();
     if attempt_often(file, cap)? {
@@ -213,7 +213,7 @@ pub fn describe_holder(path: &CapPath) -> String {
     format!("{holder}, which is stopped: `kill -CONT {}` continues it", holder.pid)
 }
 
-/// Returns the current or last holder of a lock, as written in the lock file.
+/// Returns the current or last holder of a lock from its file; `None` if that is unreadable.
 pub fn holder(path: &CapPath) -> Option<Holder> {
     let bytes = path.read(MAX_LOCK).ok()??;
     json::read(bytes.trim_ascii()).ok()
@@ -266,7 +266,7 @@ fn lock_probe(path: &CapPath) -> Result<Option<File>> {
     Ok(Some(turn))
 }
 
-/// Takes the first of several locks that is free.
+/// Takes the first free lock of several. Returns `None` if other processes have all of them.
 pub fn occupy_any(mut paths: impl Iterator<Item = CapPath>, holder: &Holder) -> Result<Option<LockGuard>> {
     paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }

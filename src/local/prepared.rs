@@ -76,7 +76,7 @@ fn name_for(agent: &AgentName, now: Time) -> String {
 }
 
 impl LocalAgent<'_> {
-    /// Prepares a local directory for an agent of this name that is about to be created.
+    /// Creates a hidden directory with these hooks, durably, for an agent that will be created.
     pub fn prepare(&self, hooks: &[HookFile], now: Time) -> Result<PreparedDir> {
         let name = name_for(&self.name, now);
         let [place, _] = self.state_dir.prepared(&name);
@@ -87,8 +87,8 @@ impl LocalAgent<'_> {
         Ok(PreparedDir { name, held })
     }
 
-    /// Renames this directory of an imported agent to a hidden name, until the agent's records are
-    /// committed. `held`: lock on the directory.
+    /// Makes the staged directory of an imported agent durable, and renames it to the hidden name
+    /// of a prepared one. `held`: lock on the directory.
     pub fn hide(&mut self, held: &File, now: Time) -> Result<PreparedDir> {
         let name = name_for(&self.name, now);
         let [place, _] = self.state_dir.prepared(&name);
@@ -113,7 +113,7 @@ impl LocalAgent<'_> {
     }
 
     /// Moves the prepared directory that the records name to its final path, if it exists on this
-    /// machine and was not moved yet.
+    /// machine and was not moved yet. Error `busy` if another command keeps it locked.
     pub fn move_in_late(&self, name: &str) -> Result<()> {
         // The records may be wrong: a name with other bytes was not made by this program.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

@@ -94,7 +94,7 @@ impl StateDir {
     }
 
     /// Gives the group of the settings access to the inboxes of these agents. Returns the number of
-    /// changed files and directories.
+    /// changed files and directories. Error `not_in_group` for a user outside the group.
     pub fn share<'a>(&self, agents: impl IntoIterator<Item = &'a AgentDir>) -> Result<usize> {
         if !self.is_shared() {
             return Ok(0);
@@ -110,7 +110,7 @@ impl StateDir {
         Ok(wrong.len())
     }
 
-    /// Shares all agents. Changes nothing for a member of the group, who owns none of them.
+    /// Shares all agents like `share`. Changes nothing for a group member, who owns none of them.
     pub fn share_all(&self) -> Result<usize> {
         if self.guest.is_some() || !self.is_shared() {
             return Ok(0);

@@ -85,7 +85,7 @@ pub fn make_dir_unlocked(cap: &CapPath, access: Access) -> Result<File> {
     }
 }
 
-/// Locks a file or directory whose maker is gone. Returns `None` if a process holds its lock.
+/// Locks a file or directory whose maker is gone. `None` if it is locked, missing or unreadable.
 pub fn abandoned(dir: &CapPath, entry: &Entry) -> Option<(CapPath, File)> {
     let cap = dir.join(&entry.name);
     let file = if entry.is_dir { cap.open_dir().ok()?? } else { cap.open_file().ok()??.0 };
@@ -153,8 +153,8 @@ impl LocalAgent<'_> {
 }
 
 impl StateDir {
-    /// Returns the stale directories of agents whose creation was killed, and stale temporary files
-    /// of the state directory itself.
+    /// Returns the stale directories of agents whose creation or removal was killed, and stale
+    /// temporary files of the state directory itself.
     pub fn stale_files(&self) -> Result<Vec<CapPath>> {
         let agents = self.cap().join(layout::AGENTS);
         let mut left = Vec::new();

@@ -52,7 +52,7 @@ pub struct StateDir {
 }
 
 impl StateDir {
-    /// Opens a state directory. Reads `dormouse.toml` and nothing else.
+    /// Opens a state directory, reading only `dormouse.toml`. Error `NotAStore` without it.
     pub fn open(anchor: Anchor, opener: Opener) -> Result<StateDir> {
         let not_one = || Error::NotAStore { path: anchor.path().to_owned() };
         let root = match Root::open(anchor.path()) {
@@ -85,7 +85,7 @@ impl StateDir {
         self.root.cap()
     }
 
-    /// The name of the user who owns the state directory.
+    /// Name of the user who owns the state directory.
     pub fn owner(&self) -> String {
         accounts::name(self.root.owner())
     }
@@ -123,8 +123,8 @@ impl StateDir {
         }
     }
 
-    /// Returns the names of the agents that have a directory here, sorted. Skips entries that are
-    /// no agent's directory.
+    /// Returns the names of the agents that have a directory here and whose names begin with
+    /// `beginning`, sorted. Skips entries that are no agent's directory.
     pub fn agent_dirs(&self, beginning: &str) -> Result<Vec<AgentName>> {
         let mut names: Vec<AgentName> = Vec::new();
         self.cap().join(layout::AGENTS).each_entry(|name, is_dir| {

@@ -13,7 +13,7 @@ use super::files::{MAX_LINES, MAX_RECORD};
 use super::layout;
 use super::workdir;
 
-/// Maximum bytes of a file: the largest number in eleven octal digits.
+/// Maximum bytes of an exported file: a tar header has eleven octal digits for the size.
 pub const MAX_FILE: u64 = (8 << 30) - 1;
 
 /// Kind of a file in an agent's directory. `most`: maximum bytes of a file of this kind.

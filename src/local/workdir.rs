@@ -91,8 +91,8 @@ pub fn parse_checkpoint(run_id: RunId, name: &str) -> Option<Checkpoint> {
 }
 
 impl Workdir {
-    /// Returns the local files of the agent with this directory. `shared`: directory of this
-    /// machine for all agents.
+    /// Returns the local files of the agent with this directory. `shared`: the state directory,
+    /// which has the hooks of all agents.
     pub fn of(agent: &CapPath, shared: &CapPath) -> Workdir {
         Workdir { agent: agent.clone(), shared: shared.clone() }
     }
@@ -176,7 +176,7 @@ impl Dir {
         self.write(END_NEW, &line)?.rename(&self.cap.join(END))
     }
 
-    /// Returns the noted end of the run or task; `None` if there is none or its file is damaged.
+    /// Returns the noted end; `None` if it is missing or is not JSON. Error for wrong JSON.
     pub fn read_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.cap.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
@@ -188,7 +188,7 @@ impl Dir {
         json::read(&bytes).map(Some).map_err(wrong)
     }
 
-    /// Writes a file of this directory. Returns its path.
+    /// Replaces a file of this directory, without a sync. Returns its path. No file after an error.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<CapPath> {
         let cap = self.cap.join(name);
         let created = match cap.create() {
@@ -224,7 +224,7 @@ impl GrowingLog {
         GrowingLog { path, inode: None, at }
     }
 
-    /// Returns the bytes of the log since the last call.
+    /// Returns the log's bytes since the last call; none without a log. Error above `MAX_NEWS`.
     pub fn news(&mut self) -> Result<Vec<u8>> {
         let Some((mut file, length)) = self.path.open_file()? else { return Ok(Vec::new()) };
         if length.saturating_sub(self.at) > MAX_NEWS {
@@ -242,8 +242,8 @@ impl GrowingLog {
         Ok(news)
     }
 
-    /// Returns the offset of the gap in a log. At the end of the process, the supervisor has
-    /// removed the middle of the log, so all bytes after the gap are new.
+    /// Returns the offset of the first unread byte of a log from which the supervisor has removed
+    /// the middle at the end of the process: all bytes after the gap are unread.
     fn at_gap(&self, mut file: &File) -> Result<u64> {
         const GAP: &[u8] = b"\n[dormouse: ";
         let mut all = Vec::new();

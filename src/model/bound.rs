@@ -19,7 +19,7 @@ pub struct Bound {
 /// Maximum size of a settings file, in bytes.
 pub const MAX_SETTINGS: u64 = 1 << 20;
 
-/// Hint for a text that can name a file with its large part.
+/// Hint to put the large part of a text into a file, and to name the file in the text.
 const IN_FILE: &str = "put the large part into a file, and name the file";
 
 /// Limit of a work item's prose plan.

@@ -420,7 +420,7 @@ pub struct WakeHint {
     /// Number of merged hints with the same scope, this one included.
     #[serde(default = "first")]
     pub count: u32,
-    /// Number of agents' turns that led to this hint.
+    /// Number of turns in the chain that led to this hint, each caused by the turn before.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
     #[serde(flatten)]

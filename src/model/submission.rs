@@ -50,7 +50,7 @@ pub enum Speaker<'a> {
     /// Caller outside of any turn or task. It may name any origin but those of the runtime and of
     /// users.
     Outside,
-    /// Turn or task, which sends in the name of its agent.
+    /// Turn or task, which sends the message in the name of its agent.
     Work(&'a Caller),
     /// File that another program put into the inbox. Its origin is this one, or an origin that the
     /// file names and that has no more authority.

@@ -4,7 +4,7 @@
 //! each line of the archive or of the events ends in a newline), so that an agent is unchanged by a
 //! move from one store to another. `seam` reads and writes the texts.
 //!
-//! Settings, hooks, slots and the directories of runs stay in the state directory of the machine.
+//! `dormouse.toml`, hooks and the directories of runs stay in the state directory of the machine.
 
 pub mod contents;
 mod lease;
@@ -124,7 +124,7 @@ pub trait Backend: Debug {
     /// after the first request for an agent.
     fn guest(&self) -> Option<&str>;
 
-    /// Returns those local agent directories, of `names`, to which the records of any agent refer.
+    /// Returns the names, among `names`, of local agent directories that any agent's records name.
     fn named_local_dirs(&self, _names: &[String]) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

@@ -1,10 +1,10 @@
-//! Storage of agents, as steps and commands use it. The interface has agents, ids, records and
-//! times, but no files.
+//! Storage of agents, as steps and commands use it. The interface shows agents, ids, records and
+//! times, and no paths except in [`git`].
 //!
 //! - [`Store`]: the agents, and the shared locks of turns (workspaces and slots).
-//! - [`Agent`]: the records of one agent. [`Agent::peek`] reads the state, [`Agent::look`] reads
-//!   one consistent revision, [`Agent::arrive`] admits messages, [`Agent::change`] takes the lock,
-//!   [`Agent::lease`] takes the lease of a run or task.
+//! - [`Agent`]: the records of one agent. [`Agent::peek`] reads the state, [`Agent::read`] reads
+//!   one consistent revision, [`Agent::add_message`] adds to the inbox, [`Agent::change`] takes the
+//!   lock, [`Agent::lease`] takes the lease of a run or task.
 //! - [`Snapshot`]: one revision, and the queries on it.
 //! - [`AgentTxn`]: the only way to change records. [`AgentTxn::commit`] applies all or nothing.
 //! - [`HeldLease`]: the right of this process to work on a run or a task.
@@ -13,8 +13,6 @@
 //! - [`DirExport`] and [`AgentImport`]: an agent in transit to another store, as a [`stream`].
 //! - [`RecordWatch`]: waits for a change of some agents; `News` reports which of all agents have
 //!   changed.
-//!
-//! One module of this interface is about files: [`git`].
 //!
 //! These types are in `seam`. They use the traits of `backend`, which the state directory (`dir`,
 //! which no code outside of `store` names), a database and, for tests, `memory` implement.

@@ -42,9 +42,9 @@ pub const PART: usize = 1 << 20;
 /// Operation of a commit. All operations of a commit take effect together, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Sets `identity.json`. Only for a new agent.
+    /// Sets `identity.json`. Only for a new or replaced agent, and in `Txn::put`.
     Identity(String),
-    /// Sets `agent.toml`. Only for a new agent.
+    /// Sets `agent.toml`. Only for a new or replaced agent, and in `Txn::put`.
     Policy(Settings),
     /// Replaces `state.json`. `due`: time of the agent's next step without a new message, if any;
     /// [`due_now`] if that is due already. `is_at_rest`: no step follows at once.

@@ -123,7 +123,7 @@ pub trait ReadView: Debug {
         self.ended(&[kind], None, each)
     }
 
-    /// True if a message may have ended, by an index of the archive. `None` without an index.
+    /// True if an index shows that a message ended, perhaps before a requeue. `None` without index.
     fn may_have_ended(&self, _id: MessageId, _now: Time) -> Result<Option<bool>> {
         Ok(None)
     }

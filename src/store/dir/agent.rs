@@ -1,4 +1,4 @@
-//! Agent whose records are files: reading its state without the lock.
+//! Agent whose records are files, and reads of its state without the lock.
 
 use std::path::Path;
 

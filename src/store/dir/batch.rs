@@ -22,7 +22,7 @@ use super::record::encode;
 #[derive(Debug)]
 pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
-    /// Number of the agent's directory when the batch was begun.
+    /// Identity of the agent's directory when the batch was begun.
     here: Number,
     disk: Disk,
     dir: CapPath,

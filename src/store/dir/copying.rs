@@ -1,4 +1,4 @@
-//! Parts of an agent that only a copy into another kind of store reads.
+//! Conversions between the files of an agent and operations on its records.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -76,8 +76,8 @@ impl DirTxn<'_> {
         Ok(!has_more)
     }
 
-    /// Renames the agent's directory to a hidden name. The returned lock file keeps commands from
-    /// removing the directory as stale.
+    /// Renames the agent's directory to a hidden name. Also returns the directory open and locked,
+    /// so that no command removes it as stale.
     fn move_away(&self) -> Result<(AgentDir, File)> {
         let LocalAgent { state_dir, name, dir } = &self.agent.local;
         let own = dir.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;

@@ -29,7 +29,7 @@ pub struct DirImport<'s> {
     pub(super) agent: DirAgent<'s>,
     /// Names that the agent has and had in the export stream, if it gets another name here.
     former: Vec<String>,
-    /// Lock file held so that no command removes the staged agent as stale.
+    /// Directory of the agent, open and locked, so that no command removes it as stale.
     pub(super) held: File,
     files: usize,
     bytes: u64,
@@ -46,7 +46,7 @@ pub enum Appeared {
 }
 
 impl StateDir {
-    /// Starts staging an agent from an export stream in which the agent is named `former`.
+    /// Starts staging a new or imported agent. `former`: name in the export stream, or else `name`.
     pub(in crate::store) fn stage<'s>(
         &'s self,
         name: &AgentName,
@@ -227,8 +227,8 @@ impl<'s> DirImport<'s> {
 }
 
 impl DirImport<'_> {
-    /// Renames the staged directory to a hidden name, until the agent's records are in the
-    /// database. Error if a file can't be stored in a database.
+    /// Renames the staged directory to the hidden name of a prepared one, which the records in the
+    /// database will name. Error if a file can't be stored in a database.
     pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         copying::refuse_unfit(&View::settled(&self.agent.local.dir))?;
         self.agent.local.hide(&self.held, now)

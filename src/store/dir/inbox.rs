@@ -248,7 +248,7 @@ fn list(view: &View<'_>) -> Result<Scan> {
         scan.direct.retain(|key| !view.is_deleted(&layout::message(*key)));
         scan.hints.retain(|id| !view.is_deleted(&layout::hint(*id)));
     }
-    // The new inbox is made with a bucket for the former inbox: no bucket means no former inbox.
+    // The new inbox is made with a bucket, so without a bucket there is no former inbox to list.
     if scan.segments.iter().any(|segment| segment.bucket_changed_at.is_some()) {
         list_former(view, &mut scan)?;
     }
@@ -272,9 +272,9 @@ fn list_dir(view: &View<'_>, dir: &str, scan: &mut Scan) -> Result<()> {
     })
 }
 
-/// Adds the entries of the former inbox, if a step is replacing the inbox by an empty directory or
-/// was killed meanwhile. The former inbox then counts as a directory of messages. Lists the new
-/// inbox once more afterwards, for entries that the step has moved to it meanwhile.
+/// Adds the entries of the former inbox (`inbox.old`), which exists while a step replaces the inbox
+/// by an empty one, or after a kill of that step, and counts as one directory of messages. Lists
+/// the new inbox again after that, because the step may have moved entries there meanwhile.
 fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if !view.agent.join(layout::FORMER).is_dir()? {
         return Ok(());

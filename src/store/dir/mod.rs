@@ -64,7 +64,7 @@ pub use watch::DirWatch;
 
 use super::backend::{AgentRecords, Backend, Ops};
 
-/// Files that `create` puts into a new agent's directory.
+/// Records and hooks of an agent that is about to be created.
 #[derive(Debug)]
 pub struct NewAgent {
     pub identity: Identity,
@@ -120,7 +120,7 @@ impl DirStore {
         Ok(names.iter().map(|name| DirAgent { local: self.state_dir.agent(name) }).collect())
     }
 
-    /// Returns the agent of this name, or `None` if no such agent exists.
+    /// Returns the agent of this name; `None` if none exists. Error if its path is no directory.
     pub(in crate::store) fn find(&self, name: &AgentName) -> Result<Option<DirAgent<'_>>> {
         let local = self.state_dir.agent(name);
         let Some(found) = local.dir.cap().look()? else { return Ok(None) };

@@ -67,7 +67,7 @@ pub fn begins_at(name: &str) -> Option<Time> {
     Time::parse(&format!("{name}-01T00:00:00Z")).ok()
 }
 
-/// Returns the first recent month. Recent months are never deleted, because steps read them.
+/// Returns the oldest month whose history must not be deleted, because steps still read it.
 pub fn first_recent(now: Time) -> String {
     four_weeks_before(now).month()
 }

@@ -109,9 +109,9 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl DirAgent<'_> {
-    /// Confirms the arrival of files with these `names`, which the caller has just `put` into the
-    /// inbox without the lock. Removes and refuses files that arrived too late to be exported.
-    /// `here`: number of the agent's directory before that.
+    /// Completes a delivery. `put`: result of moving files with these `names` into the inbox,
+    /// without the lock. Removes and refuses files that arrived too late to be exported. `here`:
+    /// identity of the agent's directory before the delivery.
     pub(super) fn confirm(&self, put: Result<()>, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.local.state_dir.guest.is_some() {
             return self.unless_departed(put, here, names.len());
@@ -137,9 +137,9 @@ impl DirAgent<'_> {
         }
     }
 
-    /// Returns the result of an operation in the inbox. Refuses a member of the sharing group, who
-    /// can't read where the agent is, if it has departed. `count`: number of messages and hints
-    /// that the operation delivers.
+    /// Returns `done`, the result of an operation in the inbox, or for a sharing group member an
+    /// error if the agent was moved, removed or replaced meanwhile. `here`: identity of its
+    /// directory before that. `count`: number of messages and hints that the operation delivers.
     pub(super) fn unless_departed<T>(&self, done: Result<T>, here: Number, count: usize) -> Result<T> {
         if self.local.state_dir.guest.is_none() {
             return done;
@@ -321,9 +321,9 @@ impl StateDir {
     }
 }
 
-/// Moves late arrivals from the old directory of a moved agent, now at `former`, to the inbox of
-/// the same agent, which was imported back. Deletes exported, rejected and hidden files from the
-/// old inbox. Can be repeated after a kill at any point.
+/// Moves messages that arrived after the export of a moved agent from its old inbox, in the
+/// directory `former`, to the inbox of `back`, the agent that was imported back. Deletes all other
+/// files of the old inbox: exported, rejected or hidden. Can be repeated after a kill.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     let Some(taken) = TakenInbox::read(former)? else { return Ok(()) };
     let from = former.join(layout::INBOX);

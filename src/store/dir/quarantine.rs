@@ -35,8 +35,8 @@ fn list(state: &State) -> serde_json::Result<Vec<PassedOver>> {
     state.extra.0.get(PASSED_OVER).map_or_else(|| Ok(Vec::new()), |list| Vec::deserialize(Strict(list)))
 }
 
-/// Decodes a `state.json` of the agent `name`. Error if its list of skipped inbox entries is
-/// unreadable, because a rewrite of the file would lose the list. `place`: path for errors.
+/// Decodes a `state.json`. Error if the state is not of the agent `name`, or its list of skipped
+/// inbox entries is unreadable: a rewrite would lose the list. `place`: path for errors.
 pub fn decoded_state(name: &AgentName, place: &Path, bytes: &[u8]) -> Result<State> {
     let state: State = decode(place, bytes)?;
     if !state.is_of(name) {

@@ -30,8 +30,8 @@ impl DirTxn<'_> {
 }
 
 impl StateDir {
-    /// True if the agent whose directory has this number had the name `former`. For a command that
-    /// has lost an agent by its name: the directory with its files has another name.
+    /// True if the agent whose directory has the identity `number` was once named `former`: that
+    /// agent was renamed while a command was using the former name.
     pub(super) fn is_renamed(&self, former: &AgentName, number: Number) -> Result<bool> {
         for name in self.agent_dirs("")? {
             let dir = AgentDir::new(&self.root, &name);

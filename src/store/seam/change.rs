@@ -40,8 +40,8 @@ pub struct AgentTxn<'a> {
     /// Names of inbox entries that the last snapshot left out, because steps can't process them.
     #[new(default)]
     left_out: RefCell<Vec<String>>,
-    /// Lock of this machine, if another store has the records. The last field, so that it is
-    /// released last.
+    /// This machine's lock of the agent, if the records are in a remote store. The last field, so
+    /// that it is released last.
     here: Option<LockGuard>,
 }
 
@@ -82,7 +82,7 @@ impl Agent<'_> {
         Ok(!self.records().is_interrupted()? || self.try_change(now)?.is_some())
     }
 
-    /// Takes the lock of the records: for files, that is `held`, the lock of this machine.
+    /// Takes the records' lock, or returns `None` after `patience`. For files, `held` is that lock.
     fn lock_records(&self, held: LockGuard, patience: Duration, now: Time) -> Result<Option<AgentTxn<'_>>> {
         let lock = match &self.source().records {
             RecordsIn::Files(files) => Some((RecordsIn::Files(DirTxn::new(files, held)), None)),
@@ -187,8 +187,8 @@ impl<'a> AgentTxn<'a> {
         self.snapshot_without(quarantine::all_passed_over(state), false)
     }
 
-    /// Returns the records for a step, without inbox entries that steps can't process: `unmovable`,
-    /// found by this step, and those found by earlier steps, unless these have changed since.
+    /// Returns the records for a step, without inbox entries that no step can process: those in
+    /// `unmovable`, which this step has found, and unchanged ones that earlier steps have found.
     pub fn step_snapshot(&self, state: &State, unmovable: &[String]) -> Result<Snapshot<'_>> {
         let mut left_out = self.agent.local().passed_over(state);
         left_out.extend_from_slice(unmovable);

@@ -83,7 +83,7 @@ impl Subjects {
         self.runs.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
     }
 
-    /// True if one of the ids is that of a message in the inbox, or in an open record.
+    /// True if one of these ids belongs to a queued message, or occurs in an open record (`named`).
     fn are_needed(&self, queued: &[MessageId], named: &HashSet<Uuid>) -> bool {
         let is_about = |id: &Uuid| self.runs.contains(id) || self.ended.contains(&MessageId(*id));
         queued.iter().any(|id| is_about(&id.0)) || named.iter().any(is_about)

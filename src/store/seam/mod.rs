@@ -121,8 +121,8 @@ impl Store {
         })
     }
 
-    /// Returns the display name of the place of the records: the argument of `--dir`, or the name
-    /// of the database.
+    /// Returns the display name of the store: the path of the state directory, or the URL of the
+    /// database without a password.
     pub fn shown(&self) -> String {
         self.backend().shown()
     }
@@ -258,7 +258,7 @@ impl Store {
         if is_new { Ok(()) } else { Err(agent_exists(name)) }
     }
 
-    /// Removes the unused local agent directories of killed commands, if records are in a database.
+    /// Removes the local agent directories of killed commands that no agent's records name.
     fn sweep_local_dirs(&self) {
         for left in self.unused_local_dirs().unwrap_or_default() {
             // A directory that can't be removed blocks no command.

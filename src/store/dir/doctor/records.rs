@@ -48,8 +48,8 @@ pub struct ReadableRecords {
 }
 
 impl<'a> Checkup<'a> {
-    /// Starts checks of the agent's files. The caller holds its lock, so that no command changes
-    /// files meanwhile.
+    /// Starts checks of the agent's files. If the caller does not hold the agent's lock, a finding
+    /// may be about a file that a command is just changing.
     pub fn new(agent: &'a DirAgent<'a>) -> Checkup<'a> {
         Checkup { agent, own_names: vec![agent.local.name.clone()], checked: 0, findings: Vec::new() }
     }
