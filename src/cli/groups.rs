@@ -17,7 +17,7 @@ pub struct CommandGroup<C: Subcommand> {
 /// The agent of a command about records
 #[derive(Debug, Args)]
 pub struct AgentFlag {
-    /// The agent, as a word; equal to --agent
+    /// Name of the agent; the same as --agent
     #[arg(value_name = "AGENT")]
     pub word: Option<AgentName>,
     /// The agent [default: $DORMOUSE_AGENT; not needed where an id is given]
@@ -53,7 +53,7 @@ pub struct AgentFlags {
 /// The agents of a command that changes them
 #[derive(Debug, Args)]
 pub struct AgentsArg {
-    /// Which agents
+    /// Names of the agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     pub agents: Vec<AgentName>,
     /// Every agent
@@ -64,7 +64,7 @@ pub struct AgentsArg {
 /// The agents of a command that by default takes all agents
 #[derive(Debug, Args)]
 pub struct SomeAgents {
-    /// Which agents [default: all]
+    /// Names of the agents [default: all]
     #[arg(value_name = "AGENT")]
     pub agents: Vec<AgentName>,
 }

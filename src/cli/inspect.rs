@@ -46,7 +46,7 @@ fn state_or_code() -> impl TypedValueParser<Value = ExecutionState> {
 /// Prints the whole summary, or one field by its dotted path: `dormouse get a queue.pending`.
 #[derive(Debug, Args)]
 pub struct GetArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// A field by its dotted path, printed raw for scripts
     pub field: Option<String>,
@@ -59,7 +59,7 @@ pub struct GetArgs {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["posture", "status", "message"]).multiple(true).required(true))]
 pub struct AwaitArgs {
-    /// Which agents
+    /// Names of the agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<AgentName>,
     /// Wait for this posture (or, repeated, for one of these)
@@ -108,14 +108,14 @@ pub struct ListArgs {
 /// and warnings.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
 }
 
 /// Show the execution state of an agent, and what can follow
 #[derive(Debug, Args)]
 pub struct StateArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// Tell by the exit status if this state, a name or its code, can follow: 0 yes, 4 no
     #[arg(long, value_name = "STATE", value_parser = state_or_code())]

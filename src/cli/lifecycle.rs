@@ -99,7 +99,7 @@ pub struct CloneArgs {
 /// settings.
 #[derive(Debug, Args)]
 pub struct EditArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
 }
 
@@ -114,7 +114,7 @@ pub struct EditArgs {
 /// agent; the same command continues it.
 #[derive(Debug, Args)]
 pub struct RenameArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// New name of the agent: 1 to 64 of a-z 0-9 . _ -
     pub new: AgentName,
@@ -169,7 +169,7 @@ pub struct StopArgs {
 /// same command continues it.
 #[derive(Debug, Args)]
 pub struct RmArgs {
-    /// Which agents
+    /// Names of the agents
     #[arg(value_name = "AGENT", required = true)]
     pub agents: Vec<AgentName>,
     /// Delete unfinished work, too
@@ -193,7 +193,7 @@ pub struct RmArgs {
 /// and a message that is held after too many setbacks.
 #[derive(Debug, Args)]
 pub struct RecoverArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// Count a run as interrupted although it may still be running: on another host, or in the
     /// state directory that this one was copied from. Tasks of that directory count as lost. No

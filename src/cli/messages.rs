@@ -23,7 +23,7 @@ pub const OUTSIDE_KINDS: &[&str] =
 /// instead of the id. Another process must run the steps.
 #[derive(Debug, Args)]
 pub struct EnqueueArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     #[command(flatten)]
     pub said: MessageArgs,
@@ -58,7 +58,7 @@ pub struct EnqueueArgs {
 /// timeout or a signal the message stays queued.
 #[derive(Debug, Args)]
 pub struct AskArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     #[command(flatten)]
     pub said: MessageArgs,
@@ -120,7 +120,7 @@ pub struct MessageArgs {
 /// `enqueue` sends a message that runs a turn.
 #[derive(Debug, Args)]
 pub struct WakeArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// The reason of the hint, which the next turn gets
     pub text: Option<String>,
@@ -136,7 +136,7 @@ pub struct WakeArgs {
     /// A trigger of the agent: the hint is about the wait or resource that the trigger is scoped to
     #[arg(long, value_name = "ID", conflicts_with_all = ["resource", "wait"])]
     pub trigger: Option<String>,
-    /// The reason of the hint; it precedes TEXT
+    /// Reason of the hint, placed before TEXT
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
 }

@@ -20,7 +20,7 @@ use super::groups::{AgentFlag, AgentsArg};
 /// the checkpoint.
 #[derive(Debug, Args)]
 pub struct PreemptArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// The reason of the request, for the turn and its hooks
     #[arg(long, value_name = "TEXT")]
@@ -51,7 +51,7 @@ pub struct ResumeArgs {
 /// a dead letter after its last attempt.
 #[derive(Debug, Args)]
 pub struct FailArgs {
-    /// Which agent
+    /// Name of the agent
     pub agent: AgentName,
     /// The reason, for the ledger and the next attempt
     #[arg(long, value_name = "TEXT")]

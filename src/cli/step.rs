@@ -12,7 +12,7 @@ use crate::model::id::AgentName;
 #[derive(Debug, Args)]
 #[command(override_usage = "dormouse tick [OPTIONS] <AGENT>...\n       dormouse tick [OPTIONS] --all")]
 pub struct TickArgs {
-    /// Which agents
+    /// Names of the agents
     #[arg(value_name = "AGENT", required_unless_present_any = ["all", "by_line"])]
     pub agents: Vec<AgentName>,
     /// Every agent
