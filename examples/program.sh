@@ -10,7 +10,7 @@ if [ -z "${DORMOUSE:-}" ]; then
     echo "building dormouse (set DORMOUSE=/path/to/dormouse to skip this)"
     project=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
     while [ ! -e "$project/examples/program.sh" ]; do project=$(dirname -- "$project"); done
-    # The last line that names an executable names the program, also with another build directory.
+    # cargo prints the program's path last. The path depends on cargo's settings.
     DORMOUSE=$(cd "$project" && cargo build --message-format=json-render-diagnostics |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -n 1)
     [ -n "$DORMOUSE" ] || {

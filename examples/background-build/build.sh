@@ -1,7 +1,7 @@
 #!/bin/sh
 # The task: `cargo check` without a network.
 #
-# It first waits for run.sh at a pipe, so that run.sh can always show the agent during the build.
+# The script first waits for run.sh at a pipe, so that run.sh can show the agent during the build.
 set -eu
 
 read -r _ <gate

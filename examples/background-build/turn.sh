@@ -12,7 +12,7 @@ case $(jq -r .message.kind "$DORMOUSE_CONTEXT") in
         echo "started a check"
         ;;
     task_result)
-        # The message names the task. Its output is kept after its end.
+        # The message names the task, whose output is kept after the task has ended.
         id=$(jq -r .message.task_id "$DORMOUSE_CONTEXT")
         said=$(dormouse task output "$id" --stderr --bytes 2000 | grep -v '^ *$' | tail -n 3)
         case $(dormouse --json task status "$id" | jq -r .status) in

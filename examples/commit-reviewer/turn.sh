@@ -41,7 +41,7 @@ added=$(awk '$1 != "-" { sum += $1 } END { print sum + 0 }' "$work/numstat")
 removed=$(awk '$2 != "-" { sum += $2 } END { print sum + 0 }' "$work/numstat")
 files=$(wc -l <"$work/numstat")
 
-# The message.
+# Remarks about the commit message.
 if [ "${#subject}" -gt 72 ]; then remark "The subject has ${#subject} characters; 72 fit everywhere."; fi
 case $subject in
     *.) remark "The subject ends with a full stop." ;;
@@ -51,7 +51,7 @@ if [ -z "$body" ] && [ $((added + removed)) -gt 50 ]; then
     remark "$((added + removed)) lines change, and the message does not say why."
 fi
 
-# The change.
+# Remarks about the changed lines.
 if [ $((added + removed)) -gt 1000 ]; then
     remark "$((added + removed)) lines change: hard to read as one piece."
 fi

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints one page on a sheet of paper. If there is no paper, it waits for a sheet.
+# Prints one page on a sheet of paper. If there is no paper, the script waits for a sheet.
 set -eu
 printf '%s, page %s: ' "$DORMOUSE_AGENT" "$1" >>press/sheets
 until rm "press/paper/$(ls press/paper | head -n 1)" 2>/dev/null; do

@@ -58,7 +58,7 @@ said() {
 is_at_its_end() {
     case $MODEL_CLIENT in
     curl) [ "$(events | jq -r '.choices[0].finish_reason // empty')" = stop ] ;;
-    llm) ;; # its exit status shows that
+    llm) ;; # llm reports an incomplete answer by its exit status
     esac
 }
 # Removes an incomplete last line.

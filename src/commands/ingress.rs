@@ -126,7 +126,7 @@ fn nothing() -> HttpAnswer {
     HttpAnswer::new(HttpStatus::NOT_FOUND, "there is nothing here")
 }
 
-/// Answers with metrics: sums, and with `[ingress] read` also those of each public agent.
+/// Answers with metrics: totals, and with `[ingress] read` also the numbers of each public agent.
 fn numbers(session: &Session) -> Result<HttpAnswer> {
     let store = session.store()?;
     let now = session.clock.now();

@@ -73,7 +73,7 @@ fn report(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Reads a checkpoint. Refuses an empty one, which is usually the result of a failed command.
+/// Reads a checkpoint. Refuses an empty text, which is usually the result of a failed command.
 fn checkpoint_bytes(word: &str) -> Result<Vec<u8>> {
     let bytes = bytes(word, &CHECKPOINT)?;
     if bytes.is_empty() {
@@ -410,7 +410,7 @@ fn run_command(
         return Ok(Status::OfCommand(ran.status));
     }
     let reason = asked(&agent.peek()?)?;
-    // Another process signalled the command, and the turn need not yield, so its status counts.
+    // Another process has ended the command, so the command's status counts if no yield is due.
     if !ran.was_ended && reason.is_none() {
         return Ok(Status::OfCommand(ran.status));
     }

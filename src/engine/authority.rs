@@ -38,7 +38,7 @@ pub fn reach(context: Context<'_>, verb: &str) -> Result<()> {
 }
 
 /// Error when a turn or task changes the records of an agent that is neither its own agent nor a
-/// child of that. `verb` names the action in the message.
+/// child of its own agent. `verb` names the action in the message.
 pub fn reach_records(context: Context<'_>, verb: &str) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
@@ -88,7 +88,7 @@ pub fn governed(session: &Session, store: &Store, named: &[AgentName], all: bool
     governed_among(session, store, agents(store, named, all)?, all)
 }
 
-/// If `all` is set, removes the agents on which the caller may not act from the list.
+/// Removes the agents on which the caller may not act from `names`, if `all` is set.
 pub fn governed_among(
     session: &Session,
     store: &Store,

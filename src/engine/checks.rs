@@ -24,7 +24,7 @@ use crate::store::{
 
 /// Checks settings, policies, states and journals, without a lock.
 ///
-/// Agents whose records are no files of this machine are not checked, only their store.
+/// If the records are in a database, checks only the store, not the agents.
 pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     let mut findings = store.findings(now, true)?;
     for files in store.files().map_or(Ok(Vec::new()), DirStore::all)? {
@@ -140,7 +140,7 @@ fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) 
     }
 }
 
-/// Reports a turn command that can't be started, because every message would fail at it.
+/// Reports a turn command that can't be started, because every turn of the agent would fail.
 fn turn_command(agent: &Agent<'_>, checkup: &mut Checkup<'_>, state: &State) {
     // An unreadable policy is reported by another check.
     let Ok(policy) = agent.policy() else { return };

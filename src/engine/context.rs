@@ -33,8 +33,8 @@ use super::session::{Pending, Session};
 /// step that comes to rest checks all run directories.
 const OUTPUT_DIVISOR: u64 = 100;
 
-/// Maximum width of the text of an attention, in columns. It may come from outside and have any
-/// length. The command that answers a question follows it, and is never cut.
+/// Maximum width of an attention's text, in columns. A longer text, which may come from outside, is
+/// cut. The command that answers a question is printed after the text, and is never cut.
 const LINE: usize = 500;
 
 /// Session of a command, and the agent on which it works.
@@ -173,7 +173,7 @@ impl<'a> Context<'a> {
         if !run.sections.iter().any(|section| is_abandoned(self.agent, run, section, now)) {
             return Ok(state);
         }
-        // `try_open` ends critical sections of dead processes in the draft; a commit is left.
+        // `try_open` has ended the sections of dead processes in its draft, so a commit is enough.
         let opened = self.try_open()?;
         opened.map_or(Ok(state), |open| open.commit())
     }
@@ -283,7 +283,7 @@ impl<'a> Context<'a> {
                 Notification::Attention(attention) => {
                     (&alarmed, HookEvent::about(agent.name(), attention), attention.again)
                 }
-                // Transitions are told in order: those after an interrupted one wait for it.
+                // The hook gets transitions in order, so an interrupted one delays all later ones.
                 Notification::Transition(_) if is_interrupted => continue,
                 Notification::Transition(change) => {
                     (&changed, HookEvent::transition(agent.name(), change), change.again)
@@ -355,7 +355,7 @@ fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Tim
             .is_ok_and(|local| matches!(local.is_section_held(run.run_id, section.number), Ok(false)))
 }
 
-/// True if a run has a critical section that ends with a process, which changes no record.
+/// True if a run has a critical section that ends when a process exits, without a new record.
 pub fn has_command_section(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
 }

@@ -68,7 +68,7 @@ fn ensure_child(context: Context<'_>, name: &AgentName, policy: &str) -> Result<
             secret_sha256: Secret::draw(session, store, &Verify::Secret, None)?.sha256(),
         };
         match make(session, store, new) {
-            // If another process has created the child meanwhile, it must fit this delegation.
+            // Another process has created the child meanwhile; the child must fit this delegation.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
             made => {
                 made?;

@@ -134,8 +134,8 @@ pub fn add_forecast(answer: &mut Value, forecast: &Forecast) {
     answer["why"] = json!(forecast.why);
 }
 
-/// Warns on stderr that a wake hint starts no turn, unless the output is JSON, which has a field
-/// for that.
+/// Warns on stderr if a wake hint starts no turn. With --json no warning is needed, because the
+/// output has the field `runs`.
 pub fn note_without_effect(session: &Session, name: &AgentName, forecast: &Forecast) {
     if forecast.runs == Runs::Nothing && !session.out.is_json() {
         session.out.note(&format!("{name}: no turn will run: {}", forecast.why));

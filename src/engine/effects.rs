@@ -53,7 +53,7 @@ pub enum Effect {
     Clear(Box<Run>, Retention),
 }
 
-/// Returns the effects of the kind `before`, which run before a step loads the records.
+/// Returns the effects for the preparatory action `before`, which precedes loading the records.
 pub fn before(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -189,8 +189,8 @@ fn try_to_settle(context: Context<'_>) -> Result<()> {
 }
 
 /// Settles a run whose tick is gone. The caller must hold the run's lease. Ends leftover processes
-/// first, because the message may be claimed again after the settlement. Uses the turn's end as the
-/// tick noted it, if it did. Returns the effects that follow; `None` if already settled.
+/// first, because the message may be claimed again after the settlement. Uses the end of the turn
+/// that the tick noted, if any. Returns the effects that follow; `None` if already settled.
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
     let agent = context.agent;
     let leader = agent.workdir().run(run_id).leader();
@@ -215,9 +215,9 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     Ok(Some(after_settlement(&state, run, retention)))
 }
 
-/// Recovers a failed agent, or continues a recovery. If `on-recovery-start` is installed, it runs
-/// without the lock and must succeed, and the caller must hold the lease. Returns the records after
-/// the recovery, and the reason if it has failed.
+/// Recovers a failed agent, or continues a recovery. If the hook `on-recovery-start` is installed,
+/// the hook runs without the lock and must succeed, and the caller must hold the lease. Returns the
+/// records after the recovery, and the reason if the recovery has failed.
 pub fn recover(
     context: Context<'_>,
     locked: AgentTxn<'_>,

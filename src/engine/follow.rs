@@ -174,7 +174,7 @@ impl OutputTail {
 const LAST_LINES: usize = 20;
 const LAST_BYTES: u64 = 4 << 10;
 
-/// Returns the last lines of a run's stdout, then of its stderr; `None` without output here.
+/// Returns the last lines of a run's stdout, then of its stderr; `None` if this machine has none.
 pub fn output_end(agent: &Agent<'_>, run: RunId) -> Result<Option<String>> {
     let lines = OutputTail::of(agent, run, Some(LAST_BYTES)).news(true)?;
     let ends = lines.chunk_by(|(one, _), (other, _)| one == other);

@@ -139,7 +139,7 @@ struct BeforeStop<'a> {
     was_recovering: bool,
     grace: Span,
     preemption: PreemptionPolicy,
-    /// Hook to run while the run is ended.
+    /// Shutdown hook that runs while `stop` ends the run. `None` if no hook is left to run.
     beside: Option<(InstalledHook<'a>, HookEvent)>,
 }
 
@@ -164,7 +164,7 @@ fn end_run_of_stopped(context: Context<'_>, stopped: &mut Stopped, before: &Befo
         // The error is only stored, so that the caller still ends the tasks.
         Err(error) => stopped.cleared = Err(error),
         Ok(state) => {
-            // A run on another machine may continue; then no run has ended here.
+            // A run on another machine may continue, so that this `stop` has ended no run.
             let continues = state.current_run.as_ref().is_some_and(|current| current.run_id == run.run_id);
             stopped.run = (!continues).then(|| EndedRun::of(run.run_id, &state));
             stopped.state = state;
@@ -174,8 +174,8 @@ fn end_run_of_stopped(context: Context<'_>, stopped: &mut Stopped, before: &Befo
 }
 
 /// Commits the status `stopped`, runs the shutdown hook, and commits that the shutdown begins.
-/// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, and
-/// runs while the turn is ended.
+/// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, so
+/// that the caller runs the hook while it ends the turn.
 fn commit_stop<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeStop<'a>)> {
     let mut open = context.open()?;
     let draft = &mut open.draft;

@@ -54,14 +54,14 @@ pub fn records(
     Loading { lease, now, purpose }: Loading,
 ) -> Result<Records> {
     let (works, waits, timers) = (seen.open()?, seen.open()?, seen.open()?);
-    // The tasks directory also has output of ended tasks, so no open task means no listing.
+    // The tasks directory also has output of ended tasks, so it is listed only for an open task.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
-    // If a process of this machine holds the lease, the run is here, and no database has to be
-    // asked.
+    // If a process of this machine holds the lease, the run is on this machine, and a query to the
+    // database is not needed.
     let away = match &state.current_run {
         Some(run) if lease == LeaseState::Free => away(agent, run, now)?,
         Some(_) | None => None,
@@ -213,7 +213,7 @@ pub fn first_of_its_key(
     Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
-/// Loads the first message of an inbox to which messages were added, if that is the next to run.
+/// Makes the first queued message the head of `inbox`, if it precedes the head loaded earlier.
 pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
     if let Some(waiting) = seen.first(1)?.first()
         && let Some(Ok(message)) = seen.try_read(waiting)?

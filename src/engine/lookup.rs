@@ -15,7 +15,7 @@ use crate::store::{Agent, Snapshot, Store};
 
 use super::load;
 
-/// Name of the newest record, in place of an id.
+/// Word for the newest record, which a user can write in place of an id.
 pub const LATEST: &str = "latest";
 
 /// Returns the only id that contains `part`, among the ids that `ids` lists for an agent, or the

@@ -40,7 +40,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(20);
 /// Number of attempts to record why a turn is ended; after these, it is ended without a record.
 const RECORD_ATTEMPTS: u32 = 25;
 
-/// Two monitors as one: each can end the command. Only the second is told of timeout and signals.
+/// Two monitors as one: each can end the command. Timeouts and signals go only to the second.
 impl<A: Monitor, B: Monitor> Monitor for (A, B) {
     fn pause(&self) -> Option<Duration> {
         self.0.pause().into_iter().chain(self.1.pause()).min()
@@ -120,9 +120,9 @@ pub fn of_state<'a>(context: Context<'a>, mut look: impl FnMut(&State) -> bool +
     RecordMonitor::new(context, move || context.agent.peek().map(|state| look(&state)))
 }
 
-/// Ends the command of a task that is being cancelled or has ended on another machine, which can't
-/// signal its processes. `fence`: token of the task's lease; without one no other machine has the
-/// records, and there is no monitor.
+/// Returns a monitor that ends a task's command after another machine has cancelled or ended the
+/// task, because that machine can't signal the processes. `fence`: fencing token of the task's
+/// lease. Returns `None` without a token, because then no other machine has the records.
 pub fn of_task<'a>(context: Context<'a>, id: TaskId, fence: Option<u64>) -> Option<impl Monitor + 'a> {
     let look = move || {
         let task = context.agent.read(|seen, _| seen.open_one::<Task>(id))?;
@@ -131,8 +131,8 @@ pub fn of_task<'a>(context: Context<'a>, id: TaskId, fence: Option<u64>) -> Opti
     fence.map(|_| RecordMonitor::new(context, look))
 }
 
-/// Ends a run that is settled, that `fail` has marked (`condemned`), that should have yielded
-/// (contract, execution §6), or whose `stop` was killed before it had ended the run. An open
+/// Returns a monitor that ends a run that is settled, that `fail` has marked (`condemned`), that
+/// should have yielded (contract, execution §6), or whose `stop` was killed too early. An open
 /// critical section is respected until its deadline, or for `max_section` if the clock was set.
 pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
@@ -243,7 +243,7 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     }
 
     fn ask(&mut self) -> bool {
-        // The tick calls this often, so the display of the turn's age needs no timer of its own.
+        // The tick calls this method often, so the display of the turn's age needs no own timer.
         self.age.show();
         self.yield_if_low();
         self.run.ask()

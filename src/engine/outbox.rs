@@ -88,7 +88,7 @@ pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Messag
     let speaker = messages.first().and_then(|message| speaker(message));
     let trigger = speaker.map(|speaker| authority::check_accepts(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
-    // This fails for an agent that was moved away, whose inbox no step here would read.
+    // `change` fails for an agent that was moved away, because no step here reads its inbox.
     let locked = other.change(now)?;
     if locked.any_state()?.moved.is_some_and(|moved| !moved.frees_name()) {
         // The receiver will accept messages after its rename, so the sender retries.

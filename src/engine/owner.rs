@@ -47,9 +47,9 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
     }))
 }
 
-/// Returns the place of a task that this machine can't settle. In a shared store there is none: the
-/// lease shows if the supervisor lives, and a supervisor elsewhere reads in the records that its
-/// task is to end.
+/// Returns the place of a task that this machine can't settle. `None` in a shared store, where the
+/// lease shows if the supervisor lives, and where a supervisor on another machine reads in the
+/// records that its task must end.
 pub fn out_of_reach(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Away>> {
     if agent.store().properties().is_shared { Ok(None) } else { away_task(agent, task, now) }
 }
@@ -68,8 +68,8 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// Returns the time from which a run or claim elsewhere counts as lost; `None` if the agent is not
-/// stepped elsewhere, because there is no such run or claim or it is over.
+/// Returns the time from which a run on another machine or in another directory, or the claim of
+/// another clone, counts as lost; `None` without such a run or claim, or after its end.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let is_away = away_run(agent, state, now)?.is_some();
     let run = state.current_run.as_ref().filter(|_| is_away);
@@ -79,7 +79,7 @@ pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option
 }
 
 /// Adds the holder of the run's lease to the report of a decision, if the records name no run or
-/// the holder is a stopped process.
+/// the holder is a process that a signal has stopped.
 pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()> {
     if report.reason != Decision::TURN_IN_PROGRESS {
         return Ok(());

@@ -136,7 +136,7 @@ fn workspace(
     if let Some(evidence) = last.map(|last| leftovers(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // `leftovers` reads the last agent's name in the lock file, so this agent signs only now.
+    // `leftovers` needs the last agent's name in the lock file, so it is replaced only now.
     if let Some(held) = &held {
         store.local().sign(held, agent.name(), now);
     }
@@ -259,8 +259,8 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
             let until = format!("until {} at the latest", run.lease_expires_at);
             (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
         }
-        // The agent that the lock file names has released the workspace, but another agent that
-        // shares the workspace, and that the file does not name, has not.
+        // The agent that the lock file names has released the workspace, but another agent, which
+        // shares the workspace, still has the lock. The file does not name that agent.
         (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }

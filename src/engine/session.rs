@@ -130,7 +130,7 @@ impl Session {
             None => error,
         };
         let Error::NoAgent { agent, known, renamed: None } = error else { return error };
-        // A directory reads every agent's identity. A database returns at most this many names.
+        // In a directory, `successor` reads every identity, so it is skipped for many agents.
         let is_cheap = known.as_ref().is_none_or(|known| known.len() <= SUGGESTED);
         let former = agent.parse().ok().filter(|_| is_cheap);
         let name = former.and_then(|former| store.successor(&former).ok().flatten());

@@ -90,7 +90,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let (step, grant) = resources::step(agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
-            // Files are admitted to unchanged records, so the changed draft is dropped.
+            // Files are admitted to records as loaded, so the step drops its draft and loads again.
             Next::TakeIn if tried.submissions == Submissions::Some => tried.submissions = Submissions::NotYet,
             Next::TakeIn => {
                 let (has_changed, left) = submissions::take_in(context, &locked, step.draft)?;
@@ -300,7 +300,7 @@ pub struct NextStep {
     pub due: Option<Time>,
     /// True if the last step found nothing to do, and nothing is due or has changed since.
     pub is_at_rest: bool,
-    /// True if another process runs a turn of the agent. Its death would change no file.
+    /// True if another process runs a turn of the agent. The death of that process changes no file.
     pub is_beside: bool,
     /// True if the agent has open tasks. The death of a task's supervisor changes no file.
     pub has_tasks: bool,
@@ -397,13 +397,13 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
                     settle_in_draft(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);
                 }
-                // An undelivered message makes no step due once the agent is at rest.
+                // For an agent at rest, an undelivered message alone makes no step due.
                 Before::Deliver => has_effects |= state.resting.is_none(),
                 Before::LookAfterTasks => has_effects |= tasks::preview(agent, &mut draft)?,
             }
             continue;
         }
-        // Inbox files are admitted to unchanged records, so the unchanged draft is kept.
+        // Files are admitted to records as loaded, so a copy is kept before `step` changes them.
         let untouched = (draft.records.inbox.submissions > 0).then(|| draft.clone());
         let (step, _) = resources::step(agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;

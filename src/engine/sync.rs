@@ -75,8 +75,8 @@ pub struct SyncOptions<'e> {
     pub takes: Option<(&'e AgentName, &'e TickedBy)>,
 }
 
-/// Returns the git repository of a state directory. Refused if the records are no files. `what`:
-/// name of the operation, as the beginning of a sentence.
+/// Returns the git repository of a state directory. Error when the records are in a database.
+/// `what`: name of the operation, as the beginning of a sentence.
 pub fn repository<'s>(store: &'s Store, what: &str) -> Result<Repository<'s>> {
     store.files_for(what)?;
     Ok(Repository::of(store.anchor().path(), store.local().config.git, store.local().patience()))
@@ -146,7 +146,7 @@ impl<'s> RemoteSync<'s> {
             checkout.check()?;
         }
         let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
-        // Without a merge, all changes are this clone's own, and none of them is new.
+        // Without a merge, all changes are from this clone, so none is new to its records.
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
         self.check(session, &target, new.iter().chain(also))?;
@@ -300,8 +300,8 @@ impl<'s> RemoteSync<'s> {
         self.repository.commit_tree(&tree, &[commit], &subject).map(Some)
     }
 
-    /// Checks the agents that `changes` touch like `doctor`, in a scratch directory with the files
-    /// of the commit.
+    /// Runs the checks of `doctor` on the agents that `changes` touch, in a scratch directory with
+    /// the files of the commit.
     fn check<'c>(
         &self,
         session: &Session,

@@ -84,7 +84,7 @@ pub fn finish(context: Context<'_>, id: TaskId, end: TaskEnding) -> Result<Optio
     Ok(context.change(|draft| rules::finish(draft, id, end))?.made)
 }
 
-/// Commits that a task is lost which may still run on another machine. Its processes are not ended.
+/// Commits that a task is lost, and leaves its processes, which may run on another machine, alone.
 pub fn give_up(context: Context<'_>, id: TaskId, away: &Away) -> Result<()> {
     context.session.out.note(&format!("{id} runs {away}: its processes are left alone"));
     finish(context, id, TaskEnding::Lost(format!("counted as lost: it ran {away}"))).map(drop)
@@ -263,7 +263,7 @@ pub fn recorded_end(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEndi
     })
 }
 
-/// Makes the changes of the next step to open tasks in a draft. Returns false if no task changes.
+/// Applies to a draft the changes of the next step to open tasks. Returns false if there are none.
 pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     let due = due(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let has_due = !due.is_empty();

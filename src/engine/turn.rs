@@ -320,7 +320,7 @@ fn settle(
     let is_current = current.is_some_and(|run| run.run_id == run_id);
     let previous = if is_current { None } else { seen.run(run_id)? };
     if !is_current && previous.is_none() && lease.fence().is_some() {
-        // A database server has taken over that had not got the last commits.
+        // After a failover, the new database server may lack the last commits.
         let what = format!("{run_id} was recorded: the records of `{}` don't contain it", agent.name());
         let hint =
             "the database may have lost its last commits; the output of the run is still on this machine";

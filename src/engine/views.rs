@@ -148,8 +148,8 @@ pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     Ok(letters.first().map(|message| message.id))
 }
 
-/// Returns the dead letters, the last parked first, at most `most` of them. The search ends when
-/// the number in the counter of dead letters is found.
+/// Returns the dead letters, the last parked first, at most `most` of them. The search of the
+/// archive ends when as many are found as `state.counters` counts.
 pub fn dead_letters(seen: &Snapshot<'_>, state: &State, most: u64) -> Result<Vec<Message>> {
     let wanted = usize::try_from(state.counters.dead.min(most)).unwrap_or(usize::MAX);
     let (mut known, mut letters) = (HashSet::new(), Vec::new());

@@ -105,7 +105,7 @@ impl Search<'_, '_> {
         words.filter(|(word, _)| word.starts_with(self.typed)).take(MOST_IDS).collect()
     }
 
-    /// Returns the queued messages by the ids in their file names, without reading other files.
+    /// Returns the queued messages that complete the typed text. Reads no other message files.
     fn queued(&self) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for waiting in self.seen.first(MOST_IDS)? {

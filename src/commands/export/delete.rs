@@ -96,7 +96,7 @@ impl UnfinishedCounts {
     fn of(agent: &Agent<'_>, locked: &AgentTxn<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
-            // The other store has all records but late inbox files, so only those are lost.
+            // The other store has all records except late inbox files, so only late files are lost.
             return Ok(UnfinishedCounts {
                 messages: agent.local().count_late()?,
                 ..UnfinishedCounts::default()
@@ -219,7 +219,7 @@ fn prepare(
         .with_hint("name another one with --output"));
     }
     let records = match &state.moved {
-        // This refuses an agent with an open turn or task before unfinished records are counted.
+        // `about_to_leave` refuses an open turn or task before unfinished records are counted.
         None => about_to_leave(session, agent, &locked, &target)?.records,
         Some(_) => Context::new(session, agent).draft_of(&locked.records_snapshot(), state.clone())?.records,
     };

@@ -2,8 +2,8 @@
 //!
 //! One call renames the agent's directory, or its row in a database. Before that the agent is
 //! marked as moved, and it keeps the mark until other agents are updated: no command changes the
-//! agent, and no step runs. After an interruption, a repeated `rename` continues. Its records keep
-//! the former name, but a reader gets them with the present one.
+//! agent, and no step runs. After an interruption, a repeated `rename` continues. The records keep
+//! the former name in storage; a reader gets them with the new name.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ fn begin(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<Moved
     let locked = agent.change(session.clock.now())?;
     let state = locked.any_state()?;
     let mut identity = agent.identity()?;
-    // Another rename of the agent must be completed first, if the agent has that name already.
+    // A move, or a rename that has changed the name but is incomplete, excludes another rename.
     let is_named = state.agent == *agent.name();
     if let Some(before) = state.moved.as_ref().filter(|before| before.by != Leave::Rename || !is_named) {
         return Err(moved_away(agent, before));

@@ -27,7 +27,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Returns the sender. Refuses one that the agent does not accept or that names another origin.
+    /// Returns the sender. Error when the agent does not accept it, or it names another origin.
     pub fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Sender> {
         let store = agent.store();
         let (with_work, with_wait) = (said.work_item.is_some(), said.wait.is_some());
@@ -57,7 +57,7 @@ pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
     judge(store.guest(), line.origin.as_deref(), line.kind, needs)
 }
 
-/// Refuses what is reserved for the owner of the state directory, each named in `needs`.
+/// Refuses fields and values that only the owner of the state directory may set.
 fn judge(
     user: Option<&str>,
     origin: Option<&str>,

@@ -19,7 +19,7 @@ use crate::store::{Agent, Store};
 
 /// Time for which a clone's claim on an agent outlasts the timeout of the turn.
 const MARGIN: Span = Span::from_secs(10 * 60);
-/// Assumed timeout of a turn without one, for the expiry of a clone's claim on the agent.
+/// Assumed timeout of a turn that has no timeout, for the expiry of a clone's claim on the agent.
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
 /// Fetches the changes of other clones, and pushes the changes of this clone.

@@ -38,7 +38,7 @@ impl Act {
         ACTS.into_iter().find(|act| act.key == key)
     }
 
-    /// Returns the arguments of dormouse for this key; `None` to requeue without a dead letter.
+    /// Returns the arguments of dormouse for this key; `None` if no dead letter can be requeued.
     pub fn command(
         self,
         session: &Session,

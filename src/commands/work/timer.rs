@@ -89,7 +89,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
     }
 }
 
-/// Returns the time zone of --cron, after a check of both. `None`: the timer has no calendar.
+/// Checks --cron and --tz, and returns the time zone of the calendar; `None` without --cron.
 fn cron_zone(
     session: &Session,
     cron: Option<&str>,

@@ -1,20 +1,20 @@
 #!/bin/sh
-# One turn of an agent that asks a language model: the message and all that the agent knows go there, and the answer
-# is what the turn has to say. Needs curl and jq. Which model, where and with which key stands in agent.toml.
+# One turn: sends the message and the agent's context to a language model, and prints the answer.
+# Needs curl and jq. agent.toml sets the model, its URL and the file with the API key.
 #
-#   What it is told   is text on stdin, and JSON in the file $DORMOUSE_CONTEXT (`dormouse schema context`)
-#   What it says      on stdout is kept with the run: the whole answer. Its beginning is the brief
-#   How it ends       0: answered. 75: the model has no time (429, 503, 529), with the moment at which it has
-#                     some again where it said so. 1: failed, and tried again after a pause
+#   Input         text on stdin, and JSON in the file $DORMOUSE_CONTEXT (`dormouse schema context`)
+#   Output        stdout, the whole answer, is kept with the run; its beginning is the brief
+#   Exit status   0: answered. 75: the server is busy (429, 503, 529), so the message is deferred,
+#                 until the time in Retry-After if there is one. 1: failed, and retried later
 #
-# This file is yours: change it as you like, the next turn runs what stands here then.
+# You can edit this file. The next turn runs the edited script.
 set -eu
 
 desk=$(mktemp -d)
 trap 'rm -rf "$desk"' EXIT
 trap 'exit 1' INT TERM
 
-# ---- The key. It goes to curl through a pipe: it is no argument, in no file of ours, and in nothing that is said. ----
+# ---- The API key. curl reads it from a pipe, so that no argument or output contains it. ----
 key=${LLM_API_KEY:-}
 if [ -n "${LLM_KEY_FILE:-}" ]; then
     key=$(cat "$LLM_KEY_FILE")
@@ -43,10 +43,10 @@ headers() {
     printf 'header = "%s"\n' "$version_header" "Content-Type: application/json"
     [ -z "$key" ] || printf 'header = "%s"\n' "$key_header"
 }
-# What came from the other side, without the key, should it be in there.
+# Copies stdin to stdout, and replaces the API key by `[key]`.
 without_key() { LLM_KEY=$key jq -Rrsj 'if $ENV.LLM_KEY == "" then . else split($ENV.LLM_KEY) | join("[key]") end'; }
 
-# ---- The request. The message is never a word of the shell: it may be any text, of any length. ----
+# ---- The request. jq reads the message from stdin, so any text of any length is safe. ----
 jq -Rs --arg api "$LLM_API" --arg model "$LLM_MODEL" --arg system "$LLM_SYSTEM" \
     --argjson max_tokens "$LLM_MAX_TOKENS" '
     {role: "user", content: .} as $message
@@ -55,7 +55,7 @@ jq -Rs --arg api "$LLM_API" --arg model "$LLM_MODEL" --arg system "$LLM_SYSTEM" 
       else {messages: [{role: "system", content: $system}, $message]}
       end' >"$desk/request"
 
-# No redirection is followed: the key would go along.
+# curl follows no redirection, because the other server would receive the API key.
 status=$(headers | curl --config - --silent --show-error --proto =http,https --max-filesize 16777216 \
     --data-binary "@$desk/request" --dump-header "$desk/headers" --output "$desk/raw" \
     --write-out '%{http_code}' "$LLM_URL" 2>"$desk/trouble") || {
@@ -65,17 +65,17 @@ status=$(headers | curl --config - --silent --show-error --proto =http,https --m
 touch "$desk/raw"
 without_key <"$desk/raw" >"$desk/answer"
 
-# What went wrong, as the other side says it, in one short line; nothing where it says nothing.
+# Prints the server's error message as one short line, or nothing if the answer has no message.
 complaint() {
     said=$(jq -rj 'if type == "object" and .error then .error | (.message? // .) | tostring else empty end' \
         "$desk/answer" 2>/dev/null | tr -s '\000-\037' ' ' | cut -c 1-300)
     [ -z "$said" ] || printf ': %s' "$said"
 }
 
-# ---- Not now. ----
+# ---- The HTTP status. If the server is busy, the message is deferred. ----
 case $status in
 429 | 503 | 529)
-    # Retry-After is a number of seconds, or a date. What is neither says nothing.
+    # Retry-After is a number of seconds or a date. Any other value is ignored.
     sed -n 's/^[Rr][Ee][Tt][Rr][Yy]-[Aa][Ff][Tt][Ee][Rr]: *//p' "$desk/headers" | tail -n 1 | tr -d '\r' |
         jq -Rs --arg resource "model:$LLM_MODEL" --arg status "$status" '
         rtrimstr("\n") as $said
@@ -97,7 +97,7 @@ case $status in
     ;;
 esac
 
-# ---- The answer. Its brief is the first 2,000 characters; what was used is counted against the agent's limits. ----
+# ---- The answer. The first 2,000 characters are the brief. The usage counts towards limits. ----
 if ! jq -e --arg api "$LLM_API" --arg model "$LLM_MODEL" --arg in "${LLM_USD_PER_MILLION_IN:-}" \
     --arg out "${LLM_USD_PER_MILLION_OUT:-}" '
     def count: if type == "number" and . >= 0 and . < 1e15 then floor else null end;

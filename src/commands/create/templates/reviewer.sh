@@ -1,15 +1,15 @@
 #!/bin/sh
-# One turn of an agent that reviews commits. The message names one: `dormouse enqueue AGENT HEAD`, or from a hook of
-# git, `dormouse enqueue AGENT "$(git rev-parse HEAD)"`. The review is a file of its own. Needs git and jq.
+# One turn: reviews the commit that the message names, and writes a file. Needs git and jq. Send
+# `dormouse enqueue AGENT HEAD`, or in a git hook `dormouse enqueue AGENT "$(git rev-parse HEAD)"`.
 #
-#   What it is told   is JSON on stdin, and in the file $DORMOUSE_CONTEXT (`dormouse schema context`)
-#   What it says      on stdout is kept with the run; the last line is its brief
-#   How it ends       0: done. 75: not now, try later. Anything else: failed, and tried again later
+#   Input         JSON on stdin and in the file $DORMOUSE_CONTEXT (`dormouse schema context`)
+#   Output        stdout is kept with the run; its last line is the brief (summary) of the turn
+#   Exit status   0: done. 75: deferred until later. Any other: failed, and retried later
 #
-# This file is yours: change it as you like, the next turn runs what stands here then.
+# You can edit this file. The next turn runs the edited script.
 set -eu
 
-# The name of a commit, and nothing else: what it looks like is checked, and git never takes it for an option.
+# The message must be a commit name. The pattern keeps git from taking the name for an option.
 named=$(jq -r '.message.body | .text // .value.commit // "" | tostring' "$DORMOUSE_CONTEXT")
 case $named in
 '' | -* | *[!A-Za-z0-9._/@^~-]*)
@@ -29,7 +29,7 @@ trap 'rm -f "$new" "$new.remarks"' EXIT
 : >"$new.remarks"
 remark() { printf -- '- %s\n' "$*" >>"$new.remarks"; }
 
-# ---- Your review goes here: linters, tests, a model. Each remark is a line. ----
+# ---- Your review goes here: linters, tests, a model. `remark` adds a line to the review. ----
 subject=$(in_repository show --no-patch --format=%s "$commit")
 [ "${#subject}" -le 72 ] || remark "The subject has ${#subject} characters; 72 are shown everywhere."
 case $subject in
@@ -37,7 +37,7 @@ case $subject in
 esac
 in_repository show --no-ext-diff --format= --check "$commit" >/dev/null || remark "There are white space errors: git show --check."
 
-# The review appears whole or not at all, and a second attempt puts the same one in its place.
+# The complete review is renamed into place. A second attempt replaces it by an equal file.
 remarks=$(($(wc -l <"$new.remarks")))
 {
     printf '# %s\n\n%s\n\n' "$commit" "$subject"

@@ -1,18 +1,18 @@
 #!/bin/sh
-# One turn of this agent. It begins when there is something to do, does one thing, and ends. Needs jq.
+# One turn of the agent: dormouse runs this script for each message that needs a turn. Needs jq.
 #
-#   What it is told   is JSON on stdin, and in the file $DORMOUSE_CONTEXT (`dormouse schema context`)
-#   What it says      on stdout is kept with the run; the last line is its brief
-#   How it ends       0: done. 75: not now, try later. Anything else: failed, and tried again later
+#   Input         JSON on stdin and in the file $DORMOUSE_CONTEXT (`dormouse schema context`)
+#   Output        stdout is kept with the run; its last line is the brief (summary) of the turn
+#   Exit status   0: done. 75: deferred until later. Any other: failed, and retried later
 #
-# This file is yours: change it as you like, the next turn runs what stands here then.
+# You can edit this file. The next turn runs the edited script.
 set -eu
 
-# The message: its text, or its JSON where it is no text. `.message.body_is` says "instruction", or "evidence" for
-# what came from outside and is to be weighed, not obeyed. Quote what you take from it: it may be any text.
+# Text or JSON of the message. `.message.body_is` is "instruction", or "evidence" for content from
+# outside, which is information, not an order. Quote "$message", because it may be any text.
 message=$(jq -r '.message.body | if .type == "text" then .text else (.value | tojson) end' "$DORMOUSE_CONTEXT")
 
-# A turn that was cut off is tried again, so do things in a way that may be done twice.
+# An interrupted turn is retried, so the work of a turn must be safe to run twice.
 if [ "$DORMOUSE_ATTEMPT" -gt 1 ]; then
     echo "This is attempt $DORMOUSE_ATTEMPT."
 fi
@@ -20,8 +20,8 @@ fi
 # ---- Your work goes here. ----
 characters=$(printf '%s' "$message" | wc -m)
 
-# What is to happen next can be written to $DORMOUSE_OUTCOME: waits, timers, work items, messages to other agents
-# (`dormouse schema outcome`). Without "brief" the last line of stdout is the brief.
+# A turn can request waits, timers, work items and messages to other agents in $DORMOUSE_OUTCOME
+# (`dormouse schema outcome`). Without the field "brief", the last line of stdout is the brief.
 #
 #   echo '{"actions": [{"do": "timer.add", "in": "1h", "text": "look again"}]}' >"$DORMOUSE_OUTCOME"
 #   dormouse check-outcome "$DORMOUSE_OUTCOME"
