@@ -24,8 +24,8 @@ pub enum Error {
     NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
-    /// The rules refuse the request. `is_usage`: they would refuse it with any records. `edge`: two
-    /// states between which the state machine has no transition.
+    /// The rules refuse the request. `is_usage`: no records could make the request valid. `edge`:
+    /// two states between which the state machine has no transition.
     #[error("{message}")]
     Refused {
         kind: &'static str,
@@ -123,10 +123,10 @@ impl Error {
     /// Kind of a refusal because another process has taken over this process's lease.
     pub const FENCED: &str = "fenced";
 
-    /// Action of an error about a file that contains the text of an argument (`@FILE`).
+    /// Action in the error about an unreadable file with the text of an argument (`@FILE`).
     pub const TAKE_TEXT: &str = "take the text from";
 
-    /// Kind of the error of a git sync that other clones have overtaken until its time limit.
+    /// Kind of a refusal because a git sync was overtaken by other changes until its time limit.
     pub const CONTENDED: &str = "contended";
 
     /// Returns the error for an invalid value of a flag, an argument or a variable.

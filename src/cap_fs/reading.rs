@@ -39,7 +39,7 @@ const DIR_BUFFER: usize = 32 << 10;
 
 /// Size in bytes above which a file is checked for holes.
 const HOLLOW_FROM: u64 = 16 << 20;
-/// Divisor of the length of a large file; with less disk usage the file counts as mostly holes.
+/// Divisor of a large file's length; a file with less disk usage than the quotient is mostly holes.
 const HOLLOW_PART: u64 = 64;
 
 impl CapPath {

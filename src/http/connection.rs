@@ -41,7 +41,7 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
 pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.0);
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
-    // Shutting down a pipe fails; in contrast to a socket, a pipe has no rest to read.
+    // The shutdown fails for a pipe, whose reader gets the answer even if input is left unread.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
         drain(stdin(), LINGER_BYTES, IoDeadline::after(LINGER));
     }

@@ -74,8 +74,8 @@ impl<'s> LocalAgent<'s> {
         DIRS.iter().try_for_each(|dir| self.dir.join(dir).make_dirs())
     }
 
-    /// Moves the files of turns, tasks, hooks and people from another agent's directory to this
-    /// one, durably. A file stays if this directory has a file of that name.
+    /// Moves files that are no records, such as outputs and hooks, from another agent's directory
+    /// to this one, durably. A file stays if this directory has a file of that name.
     pub fn take_over(&self, other: &LocalAgent<'_>) -> Result<()> {
         self.make_local_dir()?;
         transfer_files(other.dir.cap(), self.dir.cap())?;
@@ -154,8 +154,8 @@ impl<'s> LocalAgent<'s> {
     }
 }
 
-/// Moves files of turns, tasks, hooks and people from one agent's directory to another, unless the
-/// other has a file of that name.
+/// Moves files that are no records, such as outputs and hooks, from one agent's directory to
+/// another, unless the other has a file of that name.
 fn transfer_files(from: &CapPath, to: &CapPath) -> Result<()> {
     walk(from, Path::new(""), &mut |path, entry| match place(path) {
         FileKind::Local => Ok(false),
@@ -182,7 +182,7 @@ pub struct StagedCheckpoint {
 
 impl Drop for StagedCheckpoint {
     fn drop(&mut self) {
-        // After a successful save the checkpoint is in its final path, and this removes nothing.
+        // After a successful save no file is at this path, so the removal does nothing.
         let _ = self.cap.remove();
     }
 }

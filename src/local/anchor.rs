@@ -147,7 +147,7 @@ fn from_here(path: &Path) -> Result<PathBuf> {
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
     let error = match std::fs::metadata(&marker) {
-        // Opening the store reports a settings file that is not a plain file.
+        // A settings file of another type counts, too: the opening of the store reports the type.
         Ok(_) => return Ok(true),
         Err(error) => error,
     };

@@ -16,7 +16,7 @@ use crate::model::settings::Durability;
 use crate::model::time::Time;
 
 /// Maximum bytes of a record. The limit also holds for every other file that is read as a whole,
-/// unless the file's reader names its own.
+/// unless the file's reader names another limit.
 pub const MAX_RECORD: u64 = 16 << 20;
 
 /// Maximum bytes of a file of lines that is read as a whole.

@@ -33,7 +33,7 @@ pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
 /// Path of the former inbox until the step that replaces the inbox moves it into the new inbox.
 pub const FORMER: &str = "inbox.old";
-/// List of the inbox files that the export of a moved agent has.
+/// File with the list of the inbox files that the export of a moved agent contains.
 pub const TAKEN: &str = "inbox.moved";
 pub const REJECTED: &str = "rejected";
 /// File in every inbox, for git alone.
@@ -48,7 +48,7 @@ pub const TASKS: &str = "tasks";
 pub const TRIGGERS: &str = "triggers";
 /// Directory of the messages to other agents that are not delivered yet.
 pub const OUTBOX: &str = "outbox";
-/// Directory of signature keys. A `.gitignore` in it keeps it out of git.
+/// Directory of signature keys, which a `.gitignore` in the directory keeps out of git.
 pub const KEYS: &str = "keys";
 pub const RUNS: &str = "runs";
 pub const LEDGER: &str = "ledger";
@@ -66,7 +66,7 @@ pub const DEDUPE: &str = "cache/dedupe";
 /// File with the progress of the last step that deleted expired directories.
 pub const SWEEP: &str = "cache/sweep.json";
 
-/// Ids under which this clone has recorded itself as the only clone that steps the agent.
+/// File with the ids under which this clone has recorded that it alone steps the agent.
 pub const TICKED_BY: &str = "cache/ticked-by";
 
 /// Directories that `create` makes. A clone may lack the empty ones: a command that needs such a

@@ -10,7 +10,7 @@ use crate::model::time::{Span, Time};
 use super::lock::{self, LockGuard, Sharing};
 use super::{LocalAgent, StateDir, layout, owner};
 
-/// Subject of a lease.
+/// Run or task to which a lease belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// Run of the agent. An agent has at most one open run.

@@ -24,7 +24,7 @@ pub struct Holder {
     pub command: String,
     pub host: String,
     pub since: Time,
-    /// Agent for which the lock is held, if the path of the lock does not say that.
+    /// Agent for which the lock is held, if the path of the lock does not name the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
 }
@@ -65,7 +65,7 @@ fn open(cap: &CapPath) -> Result<File> {
 }
 
 /// Takes the lock if it is free; returns `None` if another process holds it. A process that only
-/// checks the lock ([`is_held`]) shares it for a moment; this function waits for that.
+/// checks the lock ([`is_held`]) shares it for a moment, for which this function waits.
 pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
     let mut file = open(path)?;
     for _ in 0..PROBE_TRIES {

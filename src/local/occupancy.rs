@@ -30,7 +30,7 @@ impl StateDir {
         lock::occupy(&lock, sharing)
     }
 
-    /// Writes into the lock file of a workspace for which agent the workspace is locked.
+    /// Writes the name of the agent that uses a workspace into the workspace's lock file.
     pub fn sign(&self, held: &LockGuard, agent: &AgentName, now: Time) {
         held.sign(&self.holder_for(agent, now));
     }

@@ -15,12 +15,12 @@ use crate::model::id::AgentName;
 use super::StateDir;
 use super::layout::{self, AgentDir};
 
-/// Mode bits for the group on a directory on the path to an inbox, to pass through.
+/// Mode bit with which the group may pass through a directory on the path to an inbox.
 const WAY: u32 = 0o010;
-/// Mode bits for the group on the settings file `dormouse.toml`, to read.
+/// Mode bit with which the group may read the settings file `dormouse.toml`.
 const SETTINGS: u32 = 0o040;
-/// Mode bits on an inbox, for the group to list and to put files into. The group owns new files in
-/// the inbox, and only the user who made a file and the owner of the inbox can remove it.
+/// Mode bits of an inbox: the group may list the inbox and add files, which then belong to the
+/// group. Only the user who made a file and the owner of the inbox can remove the file.
 const INBOX: u32 = 0o3070;
 
 /// Mode and group of a file or directory.

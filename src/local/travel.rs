@@ -86,7 +86,7 @@ pub fn keeps_time(path: &Path) -> bool {
             let name = path.file_name().and_then(OsStr::to_str);
             path.starts_with(layout::INBOX) && !name.is_some_and(layout::is_arrival)
         }
-        // A checkpoint is the only file of a run that a transaction may delete.
+        // `may_delete` is true here only for a checkpoint, whose time a stream does not contain.
         FileKind::Evidence => !path.to_str().is_some_and(layout::may_delete),
         FileKind::Local | FileKind::Unknown => false,
     }

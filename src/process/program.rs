@@ -26,7 +26,7 @@ pub fn fault(argv: &[impl AsRef<OsStr>], workdir: &Path, path: Option<&OsStr>) -
     }
     let place = workdir.join(name);
     if !place.exists() {
-        // This removes a dot at the end of the path, which would be odd in the message.
+        // `components` drops a `.` at the end of the path, which would be odd in the message.
         let workdir: PathBuf = workdir.components().collect();
         let looked = format!("(looked for in {})", workdir.display());
         return Some(format!("{shown} is not there {looked}: put it there, or give its whole path"));

@@ -65,7 +65,7 @@ pub struct TurnSpec {
 
 /// Monitor that decides whether a turn is ended early.
 pub trait Monitor {
-    /// Returns the pause between two calls of `ask`; `None`: it is called once, at the start.
+    /// Returns the pause between two calls of `ask`; `None` for only one call, at the start.
     fn pause(&self) -> Option<Duration> {
         None
     }
@@ -73,7 +73,7 @@ pub trait Monitor {
     /// True if the turn must end.
     fn ask(&mut self) -> bool;
 
-    /// True if the turn must end after its timeout. If not, it is called again after the pause.
+    /// True if the turn must end after its timeout. If not, `late` is called again after the pause.
     fn late(&mut self) -> bool {
         true
     }

@@ -92,7 +92,7 @@ pub trait Backend: Debug {
     /// at which another agent may. May include an agent without work. The cost grows with the
     /// number of agents returned. `by`: the machine that asks in order to step them. Agents whose
     /// turn runs on another machine are then left out, and the store records that the machine ticks
-    /// these pools. `None` if only a read of each agent shows that.
+    /// these pools. `None` if the store would have to read each agent.
     fn due(&self, _now: Time, _pools: &[Pool], _by: Option<AskClaimant<'_>>) -> Result<Option<DueAgents>> {
         Ok(None)
     }
@@ -120,8 +120,8 @@ pub trait Backend: Debug {
     }
 
     /// Returns the user or role of this process, if it may only put messages and hints into
-    /// inboxes: a member of the sharing group, or a producer of the database. The latter is known
-    /// after the first request for an agent.
+    /// inboxes: a member of the sharing group, or a producer of the database. The role of a
+    /// producer is known only after the first request for an agent.
     fn guest(&self) -> Option<&str>;
 
     /// Returns the names, among `names`, of local agent directories that any agent's records name.
@@ -224,7 +224,7 @@ impl DueAgents {
     }
 }
 
-/// Returns the identity with which this process requests leases.
+/// Function that returns the identity with which this process requests leases.
 pub type AskClaimant<'c> = &'c dyn Fn() -> Result<LeaseClaimant>;
 
 /// Result of the use of a trigger. `Err`: time until the next permitted use.
@@ -380,8 +380,8 @@ pub trait Txn: Debug {
     /// # Errors
     ///
     /// `stale_revision` if the records are no longer at revision `base`; `fenced` if this process
-    /// has lost its lease of this agent, or the lease under which it acts. Every other change is
-    /// refused as `fenced` in these cases too.
+    /// has lost its lease of this agent, or the lease under which it acts. After the loss of such a
+    /// lease, every other change is refused as `fenced`, too.
     fn commit(&self, base: u64, ops: &[Op]) -> Result<()>;
 
     /// Writes all commits to the files of the records, durably, so that a copy of the files is
@@ -408,7 +408,7 @@ pub trait RemoteTxn: Txn {
     /// Removes the agent with all of its records.
     fn remove(&self) -> Result<()>;
 
-    /// Gives the agent another name, which no agent has. Its records still contain the former one.
+    /// Gives the agent another name, which no agent has. Its records keep the former name.
     fn rename(&self, name: &AgentName) -> Result<()>;
 }
 

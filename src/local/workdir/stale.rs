@@ -18,7 +18,7 @@ impl Dir {
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.cap;
         if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
-            // Fails, and keeps the directory, if a hook of the run's end has written a file since.
+            // The call fails, and keeps the directory, if a hook has written a file meanwhile.
             let _ = dir.remove_dir();
         }
         Ok(())

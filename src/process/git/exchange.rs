@@ -142,7 +142,7 @@ impl Repository<'_> {
         Ok(Some(applied).filter(|applied| base.as_ref() != Some(applied)))
     }
 
-    /// Returns the commit that a name, such as `HEAD`, stands for; `None` if it stands for none.
+    /// Returns the commit to which a name, such as `HEAD`, refers; `None` if none exists.
     pub fn commit_of(&self, name: &str) -> Result<Option<String>> {
         self.optional(&["rev-parse", "--quiet", "--verify", &format!("{name}^{{commit}}")])
     }

@@ -190,7 +190,7 @@ impl ScratchIndex {
         ScratchIndex { path }
     }
 
-    /// Copies the clone's index. The file times in it spare git the reading of unchanged files.
+    /// Copies the clone's index, whose file times let git skip unchanged files.
     fn copy(line: &RemoteBranch) -> Result<ScratchIndex> {
         for entry in std::fs::read_dir(&line.git_dir).context("read directory", &line.git_dir)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(ScratchIndex::NAME) {

@@ -109,7 +109,7 @@ pub trait ReadView: Debug {
     }
 
     /// Calls `each` with the lines of the archive of these kinds (`message`, `run`, …), newest
-    /// first, until `each` returns `false`. With ids: only with the lines of these records.
+    /// first, until `each` returns `false`. If there are `ids`, skips the lines of other records.
     fn ended(&self, kinds: &[&'static str], ids: Option<&[String]>, each: &mut EachLine<'_>) -> Result<()>;
 
     /// Maximum number of ids in one call of [`ReadView::ended`].
@@ -141,7 +141,7 @@ pub trait ReadView: Debug {
 /// Order of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Oldest first. With a moment: only events from that moment on.
+    /// Oldest first; if there is a moment, only events from that moment on.
     Since(Option<Time>),
     NewestFirst,
 }

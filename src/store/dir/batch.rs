@@ -124,8 +124,8 @@ impl Drop for DirBatch<'_> {
     }
 }
 
-/// Maximum number of files that are synced as such. For more, the whole file system is synced once,
-/// which is faster.
+/// Maximum number of files that are synced one by one. For more files, the whole file system is
+/// synced once, which is faster.
 const ONE_BY_ONE: usize = 256;
 
 /// Number of files that are open and synced together: enough to share the cost, few enough for the

@@ -365,7 +365,7 @@ impl Txn for DirTxn<'_> {
         self.held.take_wait()
     }
 
-    /// Every process that takes the lock calls this first.
+    /// Applies an interrupted transaction. Every process calls this first when it takes the lock.
     fn finish(&self) -> Result<()> {
         self.journal.replace(None);
         let place = self.take_journal()?;
@@ -404,7 +404,7 @@ impl Txn for DirTxn<'_> {
             if let Op::Forgotten { from, .. } = op {
                 self.remove_month(&from.month())?;
             } else if let Op::KeysForgotten(before) = op {
-                // The change is committed; the next operation of this kind removes what stays.
+                // The change is committed, so errors are ignored: the next `KeysForgotten` retries.
                 let _ = dedupe::forget_old_days(&self.view(), *before);
             }
         }

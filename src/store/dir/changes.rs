@@ -1,8 +1,8 @@
 //! File changes of a transaction, as values, and their application.
 //!
-//! Applying the changes twice has the effect of once: contents are whole, lines have a recorded
-//! offset, and a file to delete may be gone already. Nothing is synced here: the journal keeps all
-//! changes until the files are durable.
+//! Changes can be applied twice with the same result: contents are whole files, lines have a
+//! recorded offset, and a file to delete may be gone already. Nothing is synced here: the journal
+//! keeps all changes until the files are durable.
 
 use std::collections::HashSet;
 use std::os::unix::fs::FileExt;

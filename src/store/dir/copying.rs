@@ -131,7 +131,7 @@ pub fn history(view: &View<'_>, before: Option<Time>, each: &mut EachOp<'_>) -> 
     Ok(())
 }
 
-/// Returns the checkpoints of runs. A turn may have made another kind of file at such a path.
+/// Returns the checkpoints of runs. Skips directories, which a turn may have made at such a path.
 pub fn checkpoints(dir: &AgentDir) -> Result<Vec<Checkpoint>> {
     let (runs, mut found) = (dir.join(layout::RUNS), Vec::new());
     for run in runs.entries()? {

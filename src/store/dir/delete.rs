@@ -55,7 +55,7 @@ impl DirTxn<'_> {
     pub(in crate::store) fn delete(&self) -> Result<Vec<String>> {
         let (gone, _held) = self.move_away()?;
         let late = moved::late(&gone)?;
-        // If this fails, the directory is stale: later commands try again, and `doctor` reports it.
+        // If the removal fails, later commands remove the stale directory, and `doctor` reports it.
         let _ = gone.cap().remove_tree();
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }

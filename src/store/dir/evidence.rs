@@ -54,7 +54,7 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
         let continues = if is_whole {
             pass_newest(in_order(last))?
         } else {
-            // The read of all lines below meets an error again, and reports its line number.
+            // An error here is dropped: the read of all lines below finds it again, with its line.
             let is_enough = is_in_order(&last) && matches!(pass_newest(last), Ok(false));
             !is_enough && pass_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };

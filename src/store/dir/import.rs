@@ -33,7 +33,7 @@ pub struct DirImport<'s> {
     pub(super) held: File,
     files: usize,
     bytes: u64,
-    /// True if the agent is in place and is kept when this is dropped.
+    /// True if the agent is at its final path, so that the drop of this value keeps the agent.
     pub(super) is_placed: bool,
 }
 
@@ -105,7 +105,7 @@ impl<'s> DirImport<'s> {
         };
         let is_record = meta.path.extension().is_some_and(|ending| ending == "json")
             && matches!(found, FileKind::Records { .. });
-        // A message in the outbox names its receiver. A reader of past records sets the name.
+        // An outbox message names its receiver. Readers of the archive set the agent's new name.
         if !self.former.is_empty() && is_record && !meta.path.starts_with(layout::OUTBOX) {
             let mut bytes = Vec::new();
             from.copy(|some| {
@@ -123,12 +123,12 @@ impl<'s> DirImport<'s> {
     }
 
     /// Returns the text of a record with the new name of its agent. `None` if it is no record.
-    /// Former names are left out, because a search for one finds the exported agent.
+    /// Removes the former names: a search for one must find only the exported agent.
     fn renamed(&mut self, bytes: &[u8]) -> Option<String> {
         let mut value = json::value(bytes).ok()?;
         let schema = value.get("schema")?.as_str()?.strip_prefix("dormouse/")?;
         let own = if schema.starts_with("identity/") { "name" } else { "agent" };
-        // The identity comes before all other records of an agent.
+        // In a stream, `identity.json` comes before all other records that name the agent.
         if let Some(Value::Array(had)) = value.as_object_mut()?.shift_remove("former_names") {
             self.former.extend(had.iter().filter_map(|had| Some(had["name"].as_str()?.to_owned())));
         }

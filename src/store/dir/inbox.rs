@@ -193,8 +193,8 @@ impl Scan {
     }
 }
 
-/// True if the inbox has only files that steps skip. A step with nothing to do reads no more of the
-/// inbox than this.
+/// True if the inbox has only files that steps skip. A step with nothing to do reads nothing else
+/// of the inbox.
 pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     let mut empty = true;
     view.agent.join(layout::INBOX).each_entry(|name, is_dir| {

@@ -7,9 +7,9 @@
 //! 2. Lines **must not** be cut off before all their changes are durable.
 //! 3. Only the end of the file may be incomplete: one line that was never committed, and the
 //!    "applied" mark of the last committed line. A line that can't be read anywhere else is damage.
-//! 4. The mark says that a line was applied, and which `state.json` it left. Within one boot that
-//!    is reliable. After another boot any line counts as not applied, because the power may have
-//!    failed.
+//! 4. The mark says that a line was applied, and contains the version of `state.json` after that.
+//!    Within one boot the mark is reliable. After another boot any line counts as not applied,
+//!    because the power may have failed.
 //! 5. All lines were written in one boot, and each is based on the line before.
 //! 6. A reader reads in the other order: first the journal, then the files. The lines that are not
 //!    applied take precedence over the files.

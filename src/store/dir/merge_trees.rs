@@ -131,7 +131,7 @@ pub fn merge_trees([base, ours, theirs]: [&Tree; 3], context: &MergeContext<'_>)
     for name in agents {
         let prefix = format!("{}/{name}/", layout::AGENTS);
         let [base, ours, theirs] = [base, ours, theirs].map(|tree| below(tree, &prefix));
-        // The agent of the clone that changed it is taken, also if the other clone removed it.
+        // The version of a clone that changed the agent wins, even over a removal by the other.
         if ours == base || ours == theirs || (ours.is_empty() && theirs != base) {
             merged.take_all(&prefix, &theirs);
         } else if theirs == base || theirs.is_empty() {

@@ -144,7 +144,7 @@ impl DirAgent<'_> {
         if self.local.state_dir.guest.is_none() {
             return done;
         }
-        // An operation that has failed may have delivered all but the last.
+        // A failed operation may have delivered all of its messages but the last.
         let may_be_there = count > usize::from(done.is_err());
         let inbox = self.local.dir.join(layout::INBOX).glance();
         let is_closed = inbox.is_ok_and(|inbox| inbox.is_some_and(|inbox| inbox.st_mode & 0o070 == 0));

@@ -92,7 +92,7 @@ pub fn decode_at<T: Record>(path: &Path, line: usize, bytes: &[u8]) -> Result<T>
         Some(Value::String(schema)) => return Err(wrong_schema::<T>(path, &schema)),
         _ => return Err(Error::damaged(path, format!("no `schema`: expected \"{}\"", T::schema()))),
     }
-    // Most records have no unknown fields, so the memory for them is freed.
+    // Most records have no unknown fields, so the memory of the empty map is freed.
     if record.extra_mut().0.is_empty() {
         *record.extra_mut() = Extra::new();
     }

@@ -12,8 +12,8 @@ use super::view::View;
 use super::{DirTxn, agent_exists};
 
 impl DirTxn<'_> {
-    /// Renames the agent's directory. Its lock, held here, goes with it. Its records still have the
-    /// former name.
+    /// Renames the agent's directory, with the lock file that this process has locked. The records
+    /// still contain the former name.
     pub(in crate::store) fn rename(&self, name: &AgentName) -> Result<()> {
         self.flush()?;
         let target = AgentDir::new(&self.agent.local.state_dir.root, name);
@@ -22,7 +22,7 @@ impl DirTxn<'_> {
             renamed => renamed.context("rename to", target.path())?,
         }
         match self.agent.local.disk().sync_dir(&target.cap().parent()) {
-            // If another agent has taken the former name meanwhile, the rename continues.
+            // Undoes the rename. If the former name is taken by now, the agent keeps the new name.
             Err(error) if target.cap().try_rename(self.agent.local.dir.cap())?.is_ok() => Err(error),
             Err(_) | Ok(()) => Ok(()),
         }

@@ -354,7 +354,7 @@ impl ReadView for DirReadView<'_> {
     fn oldest_arrival(&self) -> Result<Option<Time>> {
         let scan = self.scan()?;
         let keys = match scan.segments.iter().any(inbox::Segment::is_dirty) {
-            // The name of such a directory is not that of its first message.
+            // A dirty directory may have messages before the key in its name, so all are listed.
             true => self.messages(usize::MAX)?,
             false => scan.segments.iter().map(|segment| segment.from).chain(scan.direct.clone()).collect(),
         };

@@ -215,7 +215,7 @@ impl AgentRecords for PgAgent {
         Ok(answer.first().is_some_and(|row| row.is(0)))
     }
 
-    /// After a lost answer a use may be counted twice, so the trigger's limit is never exceeded.
+    /// Counts one use. After a lost answer the use may count twice, so the limit is never exceeded.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, _: Time) -> Result<UseOutcome> {
         let one = self.one()?;
         let window = Uses::WINDOW.as_millis();

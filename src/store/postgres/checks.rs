@@ -59,7 +59,7 @@ pub fn server_faults(facts: &ServerFacts, asked: i64, took: i64) -> Vec<StoreFau
         let message = "its standby servers follow later: a failover loses the last acknowledged messages";
         find("asynchronous_replication", true, message.to_owned());
     }
-    // The server read its clock during the round trip, so that time is no difference of clocks.
+    // The server read its clock during the round trip, so the trip's duration is subtracted.
     let apart = (facts.now - asked).max(0) - took;
     let behind = asked - facts.now;
     if apart > SKEW || behind > SKEW {

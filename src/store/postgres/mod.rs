@@ -3,7 +3,7 @@
 //! - [`Postgres`]: the store. `agent`: records of one agent. `read_view`: one revision. `txn`: the
 //!   agent's lock and its changes; `change`: the writer of changes, and the creation of an agent.
 //!   `lease`: the right to work on a run or a task. `due`: the agents to step. `watch`:
-//!   notifications of changes. `input`: input of a task on another machine.
+//!   notifications of changes.
 //! - `schema.sql`: the tables, with the reasons for their design, and the functions `load` and
 //!   `apply`, which read and write the records, `arrive`, which inserts into an inbox, and
 //!   `take_lease`. `statements`: calls of these, and other statements; `sql`: values; `tables`:
@@ -158,7 +158,7 @@ impl Backend for Postgres {
             Err(error) if error.kind() == errors::NOT_ALLOWED => {
                 self.shared.learn_producer(error).map(|()| None)
             }
-            // Inserted if the size is permitted (column 0) and the inbox is not closed (column 1).
+            // Column 0: the size is permitted; 1: the inbox is closed; 2: the agent's state.
             came => Ok(came?.filter(|row| row.is(0) && !row.is(1)).and_then(|row| row.text(2))),
         }
     }

@@ -393,7 +393,7 @@ impl ReadView for PgReadView {
         let sql = "SELECT t.seq, t.number, t.at, t.body FROM @.event t WHERE t.agent_id = $1 AND t.seq > $2 \
                    AND t.revision <= $3 AND ($4::bigint IS NULL OR t.at < $4) ORDER BY t.seq";
         self.copy((sql, &["0"]), vec![self.seen_at.into(), before.into()], event, each)?;
-        // The old months alone are read while the agent may change.
+        // Only a read of old months, with `before`, may continue while the agent changes.
         let is_fine = before.is_some() || self.one.revision()? == Some(self.seen_at);
         if is_fine { Ok(()) } else { self.changed() }
     }

@@ -1,11 +1,11 @@
 -- dormouse on PostgreSQL, format 1. PostgreSQL 14 or newer.
 --
 -- The at sign stands for the name of the schema: one schema is one store. Every statement names the schema, because a pooler in transaction
--- mode keeps no setting of a session, such as a search path. With the word "now" it stands for the time of the server's clock in milliseconds.
+-- mode keeps no setting of a session, such as a search path. With the word "now" the sign stands for the server's time in milliseconds.
 --
 -- * Records are json, not jsonb: json preserves all bytes, including the order of keys, \u0000 and the final newline.
--- * There are no foreign keys: one from the inbox would lock a shared row for every arrival.
--- * Times are milliseconds since 1970. Those of leases, uses, watchers and anchors are by the server's clock, others by a client's.
+-- * There are no foreign keys: a foreign key from the inbox would lock a shared row for every arrival.
+-- * Times are milliseconds since 1970. Times of leases, uses, watchers and anchors are by the server's clock, others by a client's.
 
 CREATE SCHEMA IF NOT EXISTS @;
 
@@ -77,7 +77,7 @@ CREATE TABLE @.lease (                -- one row for each leased run or task
   anchor text NOT NULL,
   host text NOT NULL,
   pid bigint NOT NULL,
-  expires_at bigint NOT NULL,         -- by the server's clock; not indexed, so that heartbeats update no index
+  expires_at bigint NOT NULL,         -- time of the server's clock; not indexed, so that heartbeats update no index
   has_slot boolean NOT NULL DEFAULT false,        -- the turn counts toward the limit of concurrent turns
   PRIMARY KEY (agent_id, subject))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
@@ -91,7 +91,7 @@ CREATE TABLE @.archive (              -- ended records, one line each
   kind text COLLATE "C" NOT NULL,
   seq bigint GENERATED ALWAYS AS IDENTITY,
   at bigint NOT NULL,
-  revision bigint NOT NULL,           -- of the change that wrote the line; readers of an older revision skip the line
+  revision bigint NOT NULL,           -- revision that wrote the line; readers of an older revision skip the line
   id text COLLATE "C",
   body json NOT NULL,
   PRIMARY KEY (agent_id, kind, seq, at)) PARTITION BY RANGE (at);
@@ -123,7 +123,7 @@ CREATE TABLE @.trigger_key (          -- keys of signatures; readers may select 
 CREATE TABLE @.trigger_use (          -- number of uses of a trigger in the minute after `since`
   agent_id bigint NOT NULL,
   trigger_id text COLLATE "C" NOT NULL,
-  since bigint NOT NULL,              -- by the server's clock
+  since bigint NOT NULL,              -- time of the server's clock
   times bigint NOT NULL,
   PRIMARY KEY (agent_id, trigger_id))
   WITH (fillfactor = 30, autovacuum_vacuum_threshold = 200);
@@ -148,7 +148,7 @@ REVOKE ALL ON FUNCTION @.may_act FROM PUBLIC;
 --
 -- `by`: role of their producer. `again`: retry after a lost answer, which skips messages that were inserted before and have ended since;
 -- `locks`: such a retry takes the agent's lock. Inserts nothing unless the process may act for its lease, and the agent accepts messages of
--- `size`, where it may have no limit of its own and then takes at most `most`. Returns these conditions as `is_fit`, and the agent's state,
+-- `size`; an agent without a limit of its own accepts at most `most`. Returns these conditions as `is_fit`, and the agent's state,
 -- which the sender needs next. Returns no row if the agent does not exist.
 CREATE FUNCTION @.arrive(agent bigint, name text, by name, prios smallint[], ids uuid[], bodies text[], again boolean, locks boolean,
   subject text, fence bigint, run text, size bigint, most bigint) RETURNS TABLE (is_fit boolean, is_shut boolean, state text)
@@ -179,7 +179,7 @@ BEGIN
 END $arrive$;
 REVOKE ALL ON FUNCTION @.arrive FROM PUBLIC;
 
--- Inserts messages and hints like `arrive`, with the caller's role as their producer. A producer can't read tables, so it calls this.
+-- Inserts messages and hints like `arrive`, with the caller's role as their producer. Producers call it because they can't read tables.
 -- Returns `arrived`, `shut` or `gone`. Refuses messages that interject, and records above the maximum size.
 CREATE FUNCTION @.deliver(agent text, prios smallint[], ids uuid[], bodies text[], again boolean) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $deliver$
@@ -196,8 +196,8 @@ END $deliver$;
 REVOKE ALL ON FUNCTION @.deliver FROM PUBLIC;
 
 -- Creates the missing partitions of archive and events for this month and the next `ahead` months. Ticking machines call it, so few
--- partitions are created early: each one makes planning slower. Rows outside of all partitions go to the default partition.
--- A month that already has rows there gets no partition.
+-- partitions are created early: each partition makes planning slower. Rows outside of all partitions go to the default partition.
+-- A month that already has rows in the default partition gets no partition.
 CREATE FUNCTION @.make_months(ahead int) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $make_months$
 DECLARE month timestamp; part text; parted text;
@@ -217,8 +217,8 @@ BEGIN
 END $make_months$;
 REVOKE ALL ON FUNCTION @.make_months FROM PUBLIC;
 
--- Drops the partitions of past months that are empty. Called when history has been deleted. The lock comes before the second check,
--- because a line of a past month may be added meanwhile. Writers wait for this lock, so it is given up soon and left to the next call.
+-- Drops the empty partitions of past months. Called when history has been deleted. The lock comes before the second check, because a line
+-- of a past month may be added meanwhile. Writers wait behind the lock, so after `lock_timeout` the partition stays until the next call.
 CREATE FUNCTION @.drop_months() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $drop_months$
 DECLARE part regclass; parted regclass; has_lines boolean;
@@ -242,7 +242,7 @@ REVOKE ALL ON FUNCTION @.drop_months FROM PUBLIC;
 -- Returns the records of an agent, all of one revision: a word for the kind of each row, and up to four texts. `with_past` adds the
 -- lines of the archive that a claim needs, newest first: the last briefs, and the end of the first message of the inbox.
 CREATE FUNCTION @.load(agent bigint, with_past boolean) RETURNS TABLE (what text, a text, b text, c text, d text)
--- On partitioned tables the server overestimates the cost of a generic plan, and would plan each call.
+-- On partitioned tables the server overestimates the cost of a generic plan, and would otherwise make a plan for each call.
 LANGUAGE plpgsql STABLE ROWS 8 SET plan_cache_mode = force_generic_plan AS $load$
 BEGIN
   RETURN QUERY
@@ -271,7 +271,7 @@ REVOKE ALL ON FUNCTION @.load FROM PUBLIC;
 CREATE FUNCTION @.apply(agent bigint, made bigint, ops text[]) RETURNS void LANGUAGE plpgsql AS $apply$
 DECLARE op text[]; relation text; forgets boolean := false; now_ms bigint := @now;
 BEGIN
-  -- If the server's notification queue is full, the commit fails. So none is sent to a queue that is half full.
+  -- If the server's notification queue is full, the commit fails. So no notification is sent to a queue that is half full.
   PERFORM pg_notify(w.channel, '') FROM @.watcher w
     WHERE w.agent_id = agent AND w.until > now_ms AND pg_notification_queue_usage() < 0.5;
   FOREACH op SLICE 1 IN ARRAY ops LOOP
@@ -345,7 +345,7 @@ BEGIN
       UPDATE @.agent n SET identity = op[2]::json WHERE n.id = agent;
     WHEN 'room' THEN                  -- name
       UPDATE @.agent n SET room = op[2] WHERE n.id = agent;
-    WHEN 'shut' THEN                  -- true or false; fences of agents made later are higher
+    WHEN 'shut' THEN                  -- true or false; true also raises the fence at which new agents begin
       IF op[2]::boolean THEN
         PERFORM pg_advisory_xact_lock(hashtextextended('@', agent));
         UPDATE @.fence_floor f SET fence = s.fence FROM @.state s WHERE s.agent_id = agent AND s.fence > f.fence;
@@ -360,7 +360,7 @@ BEGIN
       FOREACH relation IN ARRAY op[2]::text[] LOOP
         EXECUTE format('DELETE FROM @.%I WHERE agent_id = $1', relation) USING agent;
       END LOOP;
-    WHEN 'begin_at_floor' THEN        -- the agent is new
+    WHEN 'begin_at_floor' THEN        -- gives a new agent the fence of `fence_floor`
       UPDATE @.state s SET fence = greatest(s.fence, f.fence) FROM @.fence_floor f WHERE s.agent_id = agent;
     WHEN 'forgotten' THEN             -- from, until, last revision
       -- Checkpoints that no record names are deleted, too. The archive line of a dead letter names its checkpoint, because the
@@ -385,8 +385,8 @@ END $apply$;
 REVOKE ALL ON FUNCTION @.apply FROM PUBLIC;
 
 -- Takes a lease that is free, expired, or held by this machine (`anchor`), for `lasts` milliseconds. Returns the agent's last fence before
--- that, and the fence of the lease: NULL if another machine holds the lease, or the last fence is invalid. Returns no row if the agent does
--- not exist.
+-- the call, and the fence of the lease: NULL if another machine holds the lease, or the last fence is invalid. Returns no row if the agent
+-- does not exist.
 CREATE FUNCTION @.take_lease(agent bigint, subject text, anchor text, host text, pid bigint, lasts bigint)
 RETURNS TABLE (last bigint, granted bigint) LANGUAGE plpgsql AS $take_lease$
 BEGIN

@@ -259,7 +259,7 @@ impl<'s> Agent<'s> {
         self.lease_along(subject, guard)?.ok_or_else(|| self.busy(Duration::ZERO))
     }
 
-    /// True if a living process has the lease. Does not take it.
+    /// True if a living process has the lease. Does not take the lease.
     pub fn is_leased(&self, subject: Subject) -> Result<bool> {
         Ok(self.source.local.is_leased(subject)? || self.is_leased_elsewhere(subject)? == Some(true))
     }

@@ -317,12 +317,12 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Renames an agent that is marked for the name. Its records still contain the former name.
+    /// Renames an agent whose `moved` mark has this name. Its records keep the former name.
     pub fn rename(&self, name: &AgentName) -> Result<()> {
         match &self.lock {
             RecordsIn::Files(files) => files.rename(name),
             RecordsIn::Remote(remote) => {
-                // The files come first: later another agent may take the former name.
+                // The files are moved first: later another agent may take the former name.
                 let (former, new) = (self.agent.local(), self.agent.store().local.agent(name));
                 new.take_over(former)?;
                 remote.rename(name).or_else(|error| former.take_over(&new).and(Err(error)))

@@ -117,7 +117,7 @@ impl Agent<'_> {
         })
     }
 
-    /// Finds expired history without a lock. `collect` keeps what a change meanwhile adds or needs.
+    /// Finds expired history without a lock. `collect` keeps newer lines and months still in use.
     pub fn collection(&self, retention: Retention, now: Time) -> Result<Expired> {
         let seen_at = self.peek()?.revision;
         let months = old_months(&self.snapshot(), retention.archive, now)?;

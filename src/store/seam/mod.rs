@@ -215,7 +215,7 @@ impl Store {
             RecordsIn::Remote(remote) => remote.agent(name)?.map(RecordsIn::Remote),
         };
         let Some(records) = found else {
-            // Without a list of other agents, the error is still that this one does not exist.
+            // If the list of agents can't be read, the error suggests no other agent.
             let known = self.backend().agents_around(name).ok();
             let known = known.map(|known| known.iter().map(AgentName::to_string).collect());
             return Err(Error::NoAgent { agent: name.to_string(), known, renamed: None });

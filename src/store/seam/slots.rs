@@ -43,8 +43,8 @@ impl Store {
         self.living(found, None).map(|living| living.map(occupant).collect()).unwrap_or_default()
     }
 
-    /// Returns the slots whose process may be alive. For runs of this machine, the local locks show
-    /// that at once. Leaves out the slot of `but`, whose lease this process has taken over.
+    /// Returns the slots whose process may be alive: for a run of this machine, the local lock
+    /// shows a death at once. Leaves out the slot of `but`, whose lease this process took over.
     fn living(&self, slots: Vec<InSlot>, but: Option<&AgentName>) -> Result<impl Iterator<Item = InSlot>> {
         let here = self.local.claimant()?.anchor;
         Ok(slots.into_iter().filter(move |slot| {

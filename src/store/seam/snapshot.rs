@@ -132,7 +132,7 @@ impl Snapshot<'_> {
     fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
         let place = self.records.place(layout::open(T::PLANE, id));
         let mut record: T = decode(&place, text.as_bytes())?;
-        // A message in the outbox names its receiver.
+        // A record may have a former name of its agent; an outbox message has its receiver's name.
         if T::PLANE != Plane::Outbox {
             record.set_agent(self.agent());
         }
@@ -280,7 +280,7 @@ impl Snapshot<'_> {
         Ok(keys.len() == LOOKED_AT || keys.last().is_some_and(|key| key.priority == Priority::Background))
     }
 
-    /// Returns the creation time of the oldest message or hint in the inbox, as their ids have it.
+    /// Returns the creation time of the oldest message or hint in the inbox, according to the ids.
     pub fn oldest_arrival(&self) -> Result<Option<Time>> {
         match &self.left_out {
             LeftOut::Names(names) if names.is_empty() => self.view()?.oldest_arrival(),

@@ -200,7 +200,7 @@ impl Finding {
     }
 }
 
-/// Returns the text of an error for a finding, whose place says the path.
+/// Returns the text of an error without the path, because the finding already names the path.
 fn text_without_path(error: &Error) -> String {
     let Error::Damaged { message, .. } = error else { return error.to_string() };
     let at = error.place().map(|(line, column)| format!("line {line}, column {column}: "));

@@ -27,7 +27,7 @@ use super::{Finding, FindingSubject, Remedy};
 /// Check of the files of one agent, with its findings so far.
 pub struct Checkup<'a> {
     pub(super) agent: &'a DirAgent<'a>,
-    /// Names that records of the agent may give it: the present one, and former ones.
+    /// Names by which records may refer to the agent: its present name and its former names.
     own_names: Vec<AgentName>,
     pub checked: usize,
     pub findings: Vec<Finding>,

@@ -190,7 +190,7 @@ impl Login<'_> {
         }
         let (mechanism, binding) = match self.binding.take() {
             Some(binding) if is_bound => (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(binding)),
-            // `unrequested` tells a server that offered channel binding that its offer was lost.
+            // `unrequested` shows a server that offered channel binding that its offer was removed.
             Some(_) if is_plain => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None if is_plain => (SCRAM_SHA_256, ChannelBinding::unsupported()),
             Some(_) | None => return unfit("the server knows no SCRAM-SHA-256, which it asks for"),
