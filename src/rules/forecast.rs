@@ -5,7 +5,6 @@ use serde::Serialize;
 
 use crate::model::agent::Status;
 use crate::model::continuation::{Runs, TriggerKind};
-use crate::model::execution::ExecutionState;
 use crate::model::message::{Body, Origin, OriginKind, WakeHint};
 use crate::model::records::{LeaseState, Records};
 use crate::model::timer::Timer;
@@ -71,12 +70,8 @@ pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
     if records.lease == LeaseState::Held || state.current_run.is_some() {
         return forecast(Runs::Undecided, "a turn runs: a step decides when that has ended");
     }
-    if let Some(held) = &state.held {
-        return if held.resource.is_none() && state.execution.state == ExecutionState::WaitingResources {
-            forecast(Runs::Turn, "the message that was put off is tried at once")
-        } else {
-            forecast(Runs::Undecided, "a run is held: a step decides when that has ended")
-        };
+    if state.held.is_some() {
+        return forecast(Runs::Undecided, "a run is held: a step decides when that has ended");
     }
     let origin = Origin { kind: OriginKind::System, id: Some(hint.source.clone()) };
     let trigger = TurnTrigger {

@@ -53,3 +53,10 @@ fn the_forecast_for_a_stopped_or_new_agent_starts_no_turn() {
         assert_eq!(of_hint(&records_in(status, execution), &hint(1)).runs, runs, "{status}");
     }
 }
+
+#[test]
+fn the_forecast_for_a_hint_promises_no_try_of_a_held_message() {
+    for state in [ExecutionState::WaitingResources, ExecutionState::Suspended] {
+        assert_eq!(of_hint(&holding(state, None), &hint(1)).runs, Runs::Undecided, "{state}");
+    }
+}
