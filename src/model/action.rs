@@ -115,7 +115,7 @@ pub struct TimerRequest {
 /// Caller of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requester {
-    /// Start of the turn with the request, else the present. An earlier time counts as past.
+    /// Start of the turn that makes the request, else the present. Earlier times count as past.
     pub since: Time,
     /// Hops of the turn or task that makes the request; absent for other callers.
     pub hops: Option<u32>,

@@ -10,7 +10,7 @@ use super::record::is_default;
 use super::time::Time;
 
 names! {
-    /// Reason for which an agent needs a person, with words that precede the ids of its records.
+    /// Kind of an attention, with the words that `Display` writes before the id of its record.
     "attention subject" Subject {
         DeadLetter = "dead_letter" as "dead letter",
         MessageDropped = "message_dropped" as "message dropped",
@@ -195,7 +195,7 @@ impl AttentionMark {
     }
 
     /// True if the attention about dead letter `id`, parked at `at`, is unacknowledged. If not all
-    /// attentions are stored, also true for a dead letter older than the stored ones.
+    /// attentions are stored, also true for a dead letter older than all stored attentions.
     pub fn covers(&self, id: MessageId, at: Time) -> bool {
         let is_older = self.newest.first().is_none_or(|oldest| at < oldest.at);
         self.newest.iter().any(|one| one.about.message_id == Some(id)) || (!self.knows_all() && is_older)
@@ -230,7 +230,7 @@ names! {
 
 tagged! {
     "notify", [rename_all = "snake_case"]
-    /// Attention or transition of which the hook for it has not been told yet.
+    /// Attention or transition for which no hook has run yet.
     #[derive(Debug, Clone, PartialEq)]
     pub enum Notification {
         Attention(Attention),
@@ -247,8 +247,8 @@ impl Notification {
         }
     }
 
-    /// Returns the mark of a notification whose hook was killed the first time. The second time is
-    /// the last.
+    /// Returns the flag that is true if the hook of this notification was killed once. The second
+    /// run of the hook is the last.
     pub fn again(&mut self) -> &mut bool {
         match self {
             Notification::Attention(attention) => &mut attention.again,

@@ -1,4 +1,4 @@
-//! Size limits for input from outside.
+//! Size limits for input, settings and records.
 
 use super::policy::Size;
 use super::refusal::Refusal;
@@ -34,7 +34,7 @@ pub const PROMPT: Bound = Bound {
 pub const CHECKPOINT: Bound =
     Bound::new("checkpoint_too_large", "the checkpoint", "max_checkpoint", 64 << 20);
 
-/// Limit of a brief (summary of a turn), small because `state.json` has the last brief.
+/// Limit of a brief (summary of a turn), small because `state.json` contains the last brief.
 pub const BRIEF: Bound = Bound::new("brief_too_large", "it", "max_brief", 1 << 20);
 
 /// Limit of the total size of undelivered messages as files. A step reads all of them.

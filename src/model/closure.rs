@@ -23,7 +23,7 @@ names! {
 }
 
 names! {
-    /// Runtime health when a closure was derived. The outcome of a closure never depends on it.
+    /// Activity of the agent when a closure was derived. No outcome depends on the activity.
     "runtime posture" RuntimePosture {
         Awake = "awake",
         Sleeping = "sleeping",

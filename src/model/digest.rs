@@ -1,4 +1,4 @@
-//! Hexadecimal digits: of SHA-256, whole or shortened for names and lines, and of other bytes.
+//! Hexadecimal text of bytes and of SHA-256 hashes, which may be shortened for names and lines.
 
 use std::fmt::Write;
 

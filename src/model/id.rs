@@ -77,7 +77,7 @@ pub fn minted_at(id: Uuid) -> Option<Time> {
     Some(Time::from_millis(millis.saturating_add(i64::from(nanos / 1_000_000))))
 }
 
-/// Prefixes of the ids that people see in the short form. The id of a trigger is part of its URL.
+/// Prefixes of ids that people see in the short form. Trigger ids stay whole for use in URLs.
 const SHORT_IDS: [&str; 7] = ["msg_", "run_", "work_", "wait_", "timer_", "task_", "evt_"];
 
 /// Shortens the ids in a text to the last eight of their 32 digits, which commands take as well.

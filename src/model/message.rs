@@ -51,7 +51,7 @@ names! {
 }
 
 impl Priority {
-    /// Returns the first character of a file name, so that file names sort in processing order.
+    /// Returns the digit that begins a message's file name, so that names sort in processing order.
     pub const fn digit(self) -> u8 {
         self as u8
     }
@@ -213,8 +213,8 @@ impl Settlement {
         self.status == MessageStatus::Processed && self.run_id.is_none()
     }
 
-    /// True if the message was dropped as a duplicate. Not certain: an operator may drop a message
-    /// with that reason.
+    /// True if the message was dropped as a duplicate, or was dropped by an operator who gave the
+    /// reason `duplicate`.
     pub fn is_of_duplicate(&self) -> bool {
         self.status == MessageStatus::Dropped && self.reason.as_deref() == Some(DUPLICATE)
     }
@@ -279,7 +279,7 @@ pub struct Message {
     /// Source and reason of the wake hint from which a `system_tick` was made.
     pub hint: Option<Hinted>,
     pub expires_at: Option<Time>,
-    /// Number of agents' turns that this message has come through.
+    /// Number of turns in the chain that led to this message, each caused by the turn before.
     #[new(default)]
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,

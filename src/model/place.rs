@@ -15,8 +15,8 @@ pub struct PlaceId {
 }
 
 impl PlaceId {
-    /// True if both identify the same directory. Devices are compared only within one boot, because
-    /// a device may get another number at a boot, which no process survives.
+    /// True if both identify the same directory. Device numbers may change at a boot, so they are
+    /// compared only if both were read during one boot.
     pub fn is_same(self, other: PlaceId, is_same_boot: bool) -> bool {
         self.inode == other.inode && (self.device == other.device || !is_same_boot)
     }

@@ -391,7 +391,7 @@ impl Default for Limits {
 }
 
 impl Policy {
-    /// Checks each setting against the others. `Err`: name and fault of a setting.
+    /// Checks the settings, alone and against each other. `Err`: name and fault of a setting.
     pub fn check(&self) -> Result<(), String> {
         const EMPTY: &str = "turn.command is empty: name the program to run";
         let fault = match &self.turn.command {

@@ -72,7 +72,7 @@ pub struct FreeResources {
 }
 
 impl Critical {
-    /// Returns a text about a resource of which too little is free; `None` if both suffice.
+    /// Returns a text about memory or disk space if too little is free; `None` if both suffice.
     pub fn lacks(&self, left: &FreeResources) -> Option<String> {
         let low = |what: &str, least: Option<Percent>, left: Option<f64>| {
             let (least, left) = (least?, left?);

@@ -96,8 +96,8 @@ pub struct InstalledHooks {
     pub on_state_change: bool,
 }
 
-/// Open records of an agent at one revision. `new` returns those of an agent that has only a state
-/// and a policy.
+/// Open records of an agent at one revision. `new` returns the records of an agent that has only a
+/// state and a policy.
 #[serde_with::apply(_ => #[new(default)])]
 #[derive(Debug, Clone, PartialEq, derive_new::new)]
 pub struct Records {

@@ -27,7 +27,7 @@ pub struct RecoveryPolicy {
     pub strategy: Strategy,
     pub base: Span,
     pub max_delay: Span,
-    /// Maximum random increase of the delay, as a share of it.
+    /// Maximum random increase of the delay, as a fraction of the delay.
     pub jitter: f64,
     pub max_attempts: u32,
     /// Number of consecutive interruptions after which a message is held for the operator.

@@ -30,7 +30,7 @@ impl Refusal {
         self
     }
 
-    /// Returns the refusal of a transition without an edge (contract, execution §1).
+    /// Returns the refusal of a transition that the state machine lacks (contract, execution §1).
     pub fn transition(from: ExecutionState, to: ExecutionState) -> Refusal {
         Refusal::action(from, to, format!("invalid state transition: {from} -> {to}"))
     }

@@ -60,7 +60,7 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
 
 tagged! {
     "how", [rename_all = "snake_case"]
-    /// End of a turn's process.
+    /// End of the process of a turn or task.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum Exit {
         Code {

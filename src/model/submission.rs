@@ -52,8 +52,8 @@ pub enum Speaker<'a> {
     Outside,
     /// Turn or task, which sends the message in the name of its agent.
     Work(&'a Caller),
-    /// File that another program put into the inbox. Its origin is this one, or an origin that the
-    /// file names and that has no more authority.
+    /// File that another program put into the inbox. Its message gets this `Origin`, or an origin
+    /// that the file names and that has no more authority.
     File(&'a Origin),
     /// File that a user other than the owner put into the inbox. Its origin is always this user.
     User(&'a str),

@@ -53,7 +53,7 @@ pub struct Wait {
     /// Work item that waits. Absent: the agent itself waits.
     pub work_item_id: Option<WorkId>,
     pub trigger_id: Option<TriggerId>,
-    /// End of a `timer` wait.
+    /// Time at which a `timer` wait ends.
     pub wake_at: Option<Time>,
     /// Time of the next message that asks the agent to check its wait, without ending the wait.
     pub recheck_at: Option<Time>,

@@ -29,7 +29,7 @@ use super::wait as shown_wait;
 /// Maximum number of listed records of one kind.
 const LISTED: usize = 10;
 
-/// Maximum length of a line of evidence in characters, large enough for whole paths.
+/// Maximum length of a line of evidence in columns, large enough for whole paths.
 const EVIDENCE: usize = 1000;
 
 /// Lists the events that would change the decision, most direct first.

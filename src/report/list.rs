@@ -42,7 +42,7 @@ impl Column {
     }
 }
 
-/// Minimum width of a note in columns, and its maximum if the terminal's width is unknown.
+/// Minimum and maximum width of a note, in columns.
 const NOTE: (usize, usize) = (20, 160);
 
 /// Minimum width of a cut agent name, in columns.
@@ -107,7 +107,7 @@ pub struct ListRow {
     pub pending: usize,
     /// Unacknowledged reasons for attention.
     pub attention: Option<AttentionMark>,
-    /// Move of the agent to another store.
+    /// Set if the agent has moved to another store, or is being removed or renamed.
     pub moved: Option<Moved>,
     pub dead: u64,
     /// Pending retry with its time.

@@ -10,7 +10,7 @@ use super::output::{Output, Tone};
 use super::step::reason_words;
 use super::text::one_line;
 
-/// Maximum length of a text from outside within a line, in characters.
+/// Maximum length of an event's sentence, in columns.
 pub const LONGEST: usize = 160;
 
 /// Renders an event as a line for people. `said`: text of the event's message, if known. Returns

@@ -15,7 +15,7 @@ use crate::model::id::short_ids;
 use super::progress::{Unit, WorkProgress, without_bar};
 use super::text::{Characters, escape, escape_indented, escape_line, escape_painted, paint, present};
 
-/// Writes a message to stderr in one call, so that processes don't mix. A terminal shows short ids.
+/// Writes a message to stderr in one call, so that it stays whole. A terminal shows short ids.
 pub fn talk(text: &str) {
     let text = &if io::stderr().is_terminal() { short_ids(text) } else { text.to_owned() };
     print_stderr(&format!("dormouse: {}\n", escape_indented(text)));
@@ -310,7 +310,7 @@ impl Output {
         escape(text).into_owned()
     }
 
-    /// Writes a part of a program's log, escaped to a terminal. `ended`: true for the last part.
+    /// Writes a part of a program's log, escaped on a terminal. `ended`: true for the last part.
     pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);
@@ -336,8 +336,8 @@ impl Output {
         talk(text);
     }
 
-    /// Reports an error: as text on stderr, and with --json also as an object on stdout. `of`:
-    /// failed agent of several. `agent`: the object's agent, if `error` has none.
+    /// Reports an error: as text on stderr, and with --json also as an object on stdout. `of`: the
+    /// failed agent, if there are several. `agent`: the object's agent, if `error` has none.
     pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))

@@ -52,7 +52,7 @@ impl StepReport {
         self.decision.decision.moves() || self.recovered_run_id.is_some()
     }
 
-    /// True if a turn, a recovery or a timeout failed.
+    /// True if a turn or a recovery failed, or a state exceeded its timeout.
     pub fn failed(&self) -> bool {
         self.failure.is_some() || self.turn_failed()
     }

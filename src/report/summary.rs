@@ -184,8 +184,8 @@ fn turn_limit(records: &Records) -> Option<Time> {
     Some(run.claimed_at.after(records.policy.turn.timeout.0?))
 }
 
-/// Returns the held message. `resource` is the missing resource that the claim found or the turn
-/// reported.
+/// Returns the held run as JSON. `resource` is the missing resource that the claim found or the
+/// turn reported.
 fn held(records: &Records) -> Value {
     let Some(held) = &records.state.held else { return Value::Null };
     let mut value = json!(held);
@@ -320,7 +320,7 @@ pub fn for_people(name: &str, value: &Value) -> String {
 /// Maximum number of reasons for attention that `get` shows to people.
 const ATTENTIONS: usize = 3;
 
-/// Maximum length of one shown reason in bytes, enough for a question and the answering command.
+/// Maximum length of one shown reason in columns, enough for a question and the answering command.
 const ATTENTION: usize = 250;
 
 /// Returns the command that repeats a message that has failed all its attempts.
@@ -329,7 +329,7 @@ fn remedy(attention: &Attention) -> Option<String> {
     id.map(|id| format!("dormouse queue requeue {id}"))
 }
 
-/// Line of a summary for people: its name, its text without escapes, and its tone.
+/// Line of a summary for people: its name, its text before escaping, and its tone.
 pub type SummaryRow = (&'static str, String, Option<Tone>);
 
 /// Returns the lines about the state of an agent that `get` and the detail view of `watch` show.

@@ -76,7 +76,7 @@ pub fn json(value: &Value) -> String {
     escaped
 }
 
-/// Removes the fields of an object that are null, also those of objects within.
+/// Removes null fields from an object, and from the objects in its fields.
 pub fn present(mut object: Value) -> Value {
     if let Value::Object(fields) = &mut object {
         fields.retain(|_, field| !field.is_null());
@@ -96,7 +96,7 @@ fn escape_but(text: &str, is_left: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// True if a character is visible and does not affect others. False for control and format
+/// True if a character is visible and does not affect its neighbours. False for control and format
 /// characters (bidirectional marks, joiners, byte order marks), line separators, invisible letters.
 fn is_plain(c: char) -> bool {
     // ASCII, the most frequent case, needs no table lookup.

@@ -10,7 +10,7 @@ use crate::model::trigger::{DeliveryMode, Trigger, TriggerScope, Verify, VerifyK
 use super::text::present;
 
 /// Returns a trigger with the number of deliveries that steps have taken up, and the time of the
-/// last one.
+/// last such delivery.
 pub fn object(trigger: &Trigger, ingress: &IngressSettings) -> Value {
     let url = ingress.url(trigger).filter(|_| trigger.is_active() && trigger.verify != Verify::Url);
     present(json!({

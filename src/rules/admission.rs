@@ -236,7 +236,7 @@ pub fn speaker_of(kind: MessageKind) -> Origin {
 }
 
 /// Returns the hops of a turn's effect: one more than the turn if `moment` is within
-/// `limits.chain_pause`; 0 if `moment` is later or there is no turn, which starts a new chain.
+/// `limits.chain_pause`; else, or without a moment or a turn, 0, which starts a new chain.
 pub fn in_chain(
     of_turn: Option<u32>,
     moment: Option<Time>,

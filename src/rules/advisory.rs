@@ -14,14 +14,14 @@ use super::due::{next_wake, overdue};
 use super::stall::{has_input, is_stalled};
 use super::work::{WaitsByItem, is_spent};
 
-/// Number of attempts, or of consecutive interruptions, at which a message gets a warning.
+/// Number of attempts, or of consecutive interruptions, above which a message gets a warning.
 const OFTEN: u32 = 3;
 
 /// Warning with its kind in the contract, its subject, and a text with the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Advisory {
     pub kind: AdvisoryKind,
-    /// Id of the record that the warning is about.
+    /// Id of the record, name of the agent, or path of the field that the warning is about.
     pub subject: String,
     pub message: String,
 }

@@ -221,7 +221,7 @@ impl Calendar {
     ///
     /// An expression that follows clocks fires whenever clocks show a matching time. A fixed time
     /// that clocks skip fires right after the change; a fixed time that clocks show twice fires the
-    /// first time. `None` if the next fire is later than the maximum of [`Time`].
+    /// first time. `None` if no fire follows within 40 years, or before the maximum of [`Time`].
     pub fn next_after(&self, zone: &Zone, after: Time) -> Option<Time> {
         let later = |seconds: i64| Some(Time::from_millis(seconds * 1000)).filter(|at| *at > after);
         let mut since = after.as_millis().div_euclid(1000);

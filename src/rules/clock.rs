@@ -1,8 +1,8 @@
 //! Correction of stored times that are too far in the future, as only a wrong clock writes them
 //! (contract, execution §4).
 //!
-//! Times that were stored together with the execution state are moved back by the same span as the
-//! state. Times that the policy limits are moved to that limit.
+//! Times that were stored when the execution state was entered are moved back by the same span as
+//! `execution.since`. Times that the policy limits are moved to that limit.
 
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
@@ -133,7 +133,7 @@ pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
 }
 
-/// Time in which a turn or task is killed and settled after its timeout, before its lease ends.
+/// Span from the timeout of a turn or task to the end of its lease, for killing and settling it.
 pub const LEASE_MARGIN: Span = Span::from_secs(60);
 
 /// Lease of a turn or a task without a timeout, for machines that can't see its processes.

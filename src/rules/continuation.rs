@@ -165,7 +165,7 @@ fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> Conti
     }
 }
 
-/// Returns the verdict after a closure `waiting`: that of the contract's first row that matches.
+/// Returns the verdict after a closure `waiting`, by the first row of the contract that matches.
 fn while_waiting(
     prior: &Closure,
     trigger: &TurnTrigger<'_>,

@@ -51,7 +51,7 @@ pub fn end(child: &Records, settled: Option<&Settlement>) -> Option<ChildEnd> {
     None
 }
 
-/// True if an agent has no run, no held run, no retry and an empty inbox.
+/// True if an agent has no run, no held run, no pending recovery and an empty inbox.
 fn is_idle(records: &Records) -> bool {
     let (state, inbox) = (&records.state, &records.inbox);
     let does_nothing = state.current_run.is_none()

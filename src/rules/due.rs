@@ -112,8 +112,8 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
     (is_late && has_step(records, now)).then_some(Overdue { since, last_step_at: state.stepped_at })
 }
 
-/// True if a step of a started agent would do something now. During a live run none does, however
-/// long the run takes.
+/// True if a step of a started agent would do something now. False during a live run, however long
+/// the run takes.
 pub fn has_step(records: &Records, now: Time) -> bool {
     let has_run = records.state.current_run.is_some();
     !(has_run && records.lease == LeaseState::Held)

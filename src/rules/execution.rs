@@ -114,9 +114,9 @@ pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'st
     Some((execution.since.after(limit?), reason))
 }
 
-/// Returns the end of the timeout of an agent, and the failure reason. For an agent that is being
-/// stopped, the time at which its processes are killed. `None` before a start begins, for a held
-/// run whose resume time or resource holder is known (a failure would not speed that up), and for a
+/// Returns the end of an agent's timeout, and the failure reason. While the agent is being stopped,
+/// the timeout ends when its processes are killed. `None` before a start begins, for a held run
+/// whose resume time or resource holder is known (a failure would not shorten its wait), and for a
 /// message that is held for the operator. For any other run that waits for resources, the timeout
 /// starts at the first consecutive deferral.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {

@@ -263,8 +263,8 @@ fn work_waits(facts: &Projection) -> Option<Decision> {
     facts.current.iter().chain(&facts.queued).find_map(rests)
 }
 
-/// Returns the decision for a `system` wait of the agent or of the current item: emit one
-/// `system_tick` message, then rest.
+/// Returns the decision for a `system` wait. A wait of the agent or of the current item first emits
+/// one `system_tick` message. After that, and for a wait of another item, the agent rests.
 fn system_wait(facts: &Projection) -> Option<Decision> {
     let waits = |work: &&WorkFact| work.state == SchedulingState::WaitingSystem;
     let own = facts.agent_waits.system;

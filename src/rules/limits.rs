@@ -18,7 +18,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 /// Dollars are counted in billionths, so that ten times ten cents are exactly one dollar.
 const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
-/// Rest of each limit that the policy sets, with the running turn already subtracted.
+/// Amount left of each limit that the policy sets, with the running turn already subtracted.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

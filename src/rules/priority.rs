@@ -7,8 +7,8 @@ use crate::model::id::{AgentName, RunId};
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::{Span, Time};
 
-/// Waiting time that makes an agent with due work one step more urgent. After 39 minutes the least
-/// urgent agent is as urgent as the most urgent agent.
+/// Waiting time that lowers the priority number of an agent with due work by 1. After 39 minutes
+/// the least urgent agent (20) is as urgent as the most urgent agent (-19).
 const AGING: Span = Span::from_secs(60);
 
 /// Urgency of an agent; of several agents, the one with the smallest rank is stepped first.
@@ -33,8 +33,8 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
 ///
 /// `machines` is the number of machines that step the same agents. If all machines started with the
 /// most urgent agent, only one would find it free. So each machine draws at random among as many
-/// agents as there are machines, but never an agent before one with a more urgent effective
-/// priority. `chance` is at least 0 and below 1.
+/// agents as there are machines, all with the most urgent effective priority. `chance` is at least
+/// 0 and below 1.
 pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chance: f64) -> Option<A> {
     if machines <= 1 {
         return agents.min_by_key(|(_, rank)| *rank).map(|(agent, _)| agent);

@@ -38,7 +38,7 @@ pub enum Shown {
 /// Prefix of a Standard Webhooks secret, followed by Base64.
 const WHSEC: &str = "whsec_";
 
-/// Returns the proof that a request contains. The duration does not depend on the secret.
+/// Returns the valid proof in a request, if any. Compares in a time that reveals no secret.
 pub fn shown(
     known: &Capability<'_>,
     request: &SignedRequest<'_>,
@@ -167,8 +167,8 @@ fn seconds(word: &str) -> Option<i64> {
 }
 
 /// Returns the dedupe key of a signed delivery. It is made of signed content only, because an
-/// attacker can repeat a recorded request with other headers. `None` for an empty body, because all
-/// empty deliveries would have the same key.
+/// attacker can repeat a recorded request with other headers. `None` if the key is a hash of the
+/// body and the body is empty, because all empty deliveries would have the same key.
 pub fn delivery_key(verify: &Verify, request: &SignedRequest<'_>) -> Option<String> {
     match verify {
         Verify::Secret | Verify::Url => None,

@@ -15,7 +15,7 @@ use super::work::{WaitsByItem, is_spent};
 /// Duration of a stall after which a person is notified.
 pub const PATIENCE: Span = Span::from_secs(24 * 3600);
 
-/// Stall of an agent: its start, the record that is stalled, and the command that ends it.
+/// Stall of an agent: its start, the stalled record, and the reason with the command that helps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stall {
     pub since: Time,
@@ -80,7 +80,7 @@ pub fn has_input(records: &Records) -> bool {
         || records.state.pending_wake_hint.is_some()
 }
 
-/// True if an item is blocked, and no recheck or wait will end that.
+/// True if an item is blocked, and neither a recheck nor a wait is pending for the item.
 pub fn is_stalled(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     let comes_back = item.recheck_due().is_some();
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
@@ -93,7 +93,7 @@ const TEXT: usize = 400;
 
 /// Returns the open questions to the operator, as attentions that are not logged yet: first the
 /// waits for the operator in the order of their ids, then the work items that need input and have
-/// no such wait. The last attention, about no record, stands for all above the maximum number.
+/// no active wait. The last attention, about no record, stands for all above the maximum number.
 pub fn questions(records: &Records, now: Time) -> Vec<Attention> {
     let question = |about, text: &str| {
         let shown = match text.char_indices().nth(TEXT) {

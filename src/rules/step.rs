@@ -74,7 +74,7 @@ pub enum BusyAction {
 
 /// Returns the action for an agent whose lease another process holds, or which another clone steps.
 /// `away` is the place of the run, if it is on another machine or in another state directory. The
-/// decision is the one of the first two rungs.
+/// decision comes from one of the first two rungs.
 pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> BusyAction {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {
@@ -150,7 +150,7 @@ pub fn step(mut draft: Draft, tried: Tried) -> Result<Step, Refusal> {
 }
 
 impl Step {
-    /// Returns the step decided again with the knowledge that a claim lacks a resource.
+    /// Decides the step again, after the caller has found that a claim lacks a resource.
     pub fn lacking(mut self, shortage: Shortage, tried: Tried) -> Step {
         self.draft.records.shortage = Some(shortage);
         self.next = decided(&self.draft, tried);

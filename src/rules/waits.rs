@@ -28,7 +28,7 @@ pub enum WakeSource<'a> {
     From(&'a str),
     /// Any event or hint from this source, because the wait names no resource.
     FromAbout(&'a str),
-    /// Event with content that names no wait, item, task or resource.
+    /// Event with content that names no wait, no resource, no trigger of a wait and no other item.
     ExternalEvent,
     /// Message that reports the end of a timer wait.
     Timer,
@@ -99,7 +99,7 @@ impl<'a> WakeSource<'a> {
         }
     }
 
-    /// True if the wait ends when a turn for a message from this source has completed.
+    /// True if a message from this source ends the wait, at the latest when its turn has completed.
     pub fn ends_wait(self) -> bool {
         self != WakeSource::Recheck
     }

@@ -70,7 +70,7 @@ pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
     WAITING.iter().find(|(waiting, ..)| *waiting == state).and_then(|(.., reason)| *reason)
 }
 
-/// True if the item had its tick message, and neither the item nor the wake count changed since.
+/// True if the item had its `system_tick`, and since then no hint came and the item is unchanged.
 pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
     item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
 }

@@ -32,7 +32,7 @@ impl AgentRow {
     }
 }
 
-/// Numbers of agents and their messages, for the agents that were read.
+/// Numbers of agents, and of the queued messages of all agents that were read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub agents: usize,

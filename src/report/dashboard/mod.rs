@@ -102,7 +102,7 @@ fn scrolled(frame: &mut Frame<'_>, area: Rect, rows: Vec<Row<'_>>, from: usize) 
 /// Key hints in the last line of the overview and of the detail view, as many as fit.
 const OF_FLEET: &[&str] = &["q quit", "Enter", "/ find"];
 const OF_ONE: &[&str] = &["q quit", "Esc back"];
-/// Key hints that follow in both.
+/// Key hints of both views, which follow the hints of the shown view.
 const ACTS: &[&str] = &["t tick", "s start", "S stop", "p preempt", "r recover", "R requeue"];
 
 fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'static> {

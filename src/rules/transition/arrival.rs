@@ -78,8 +78,8 @@ pub fn admit(draft: &mut Draft, message: Message) {
     draft.put(Put::Message(Box::new(message)));
 }
 
-/// Puts a message into the inbox in a transaction. If `first`, the first message with the same
-/// `dedupe_key`, is another message, it keeps the key, and a step drops the new one as a duplicate.
+/// Puts a message into the inbox in a transaction. If another message, `first`, already has its
+/// `dedupe_key`, that message keeps the key, and a step drops the new message as a duplicate.
 pub fn admit_drop(draft: &mut Draft, message: Message, first: Option<MessageId>) {
     if first.is_none_or(|first| first == message.id) {
         draft.note_dedupe(&message, MessageStatus::Queued);

@@ -1,5 +1,5 @@
-//! Open records in a draft: looked up, added, changed and ended. A change applies to the working
-//! copy and to the transaction.
+//! Methods that add, change and end open records in a draft. A change applies to the working copy
+//! and to the transaction.
 
 use crate::model::record::OpenRecord;
 use crate::model::records::Records;

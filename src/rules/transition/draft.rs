@@ -76,8 +76,8 @@ impl Draft {
         &self.puts
     }
 
-    /// Returns the bytes of the changes since this draft's earlier copy `before`. Refuses too large
-    /// records.
+    /// Returns the size in bytes of the changes since `before`, an earlier copy of this draft.
+    /// Refuses a record above the size limit.
     pub fn made_since(&self, before: &Draft) -> Result<u64, Refusal> {
         let mut written = HashSet::new();
         let puts = self.puts[before.puts.len()..].iter().rev();
@@ -187,8 +187,8 @@ impl Draft {
         self.records.state.asked = asked;
     }
 
-    /// Removes ended questions from the reported questions. A replaced or cancelled one stays until
-    /// the run ends, because the turn may repeat it; an answered question is removed.
+    /// Removes ended questions from the reported questions. A replaced or cancelled question stays
+    /// until the run ends, because the turn may repeat it; an answered question is removed.
     fn forget_questions(&mut self) {
         if self.records.state.asked.is_empty() {
             return;

@@ -19,7 +19,7 @@ use super::draft::{Draft, without_nulls};
 use super::hints::ignore_hints;
 use super::start::{has_not_begun, pass_through_running};
 
-/// Stops the agent, and marks a live run as stopping. Returns false if already stopped.
+/// Stops the agent, and marks a live run as stopping. Returns false if it was stopped already.
 pub(super) fn close(
     draft: &mut Draft,
     grace: Span,

@@ -77,10 +77,10 @@ pub fn end_late_start(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// True if the next start is a first start: there was none, or the first one was given up.
+/// True if the next start is a first start: no start has completed, or the first was given up.
 pub fn is_uninitialized(state: &State) -> bool {
     let execution = &state.execution;
-    // `retry` names a message if an operator has used `fail` with the same reason.
+    // After an operator has used `fail` with the reason `init_timeout`, `retry` names a message.
     let given_up = execution.state == ExecutionState::Failed
         && execution.reason.as_deref() == Some(INIT_TIMEOUT)
         && state.retry.as_ref().is_none_or(|retry| retry.message_id.is_none());
@@ -151,7 +151,7 @@ pub fn stop(
     Ok(close(draft, grace, requeue, reason, by))
 }
 
-/// Puts the message of a held run back into the queue, at the same attempt without setbacks.
+/// Puts the message of a held run back into the queue, at the same attempt. Resets its setbacks.
 fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     let Some(held) = let_go(draft, "stopped: its message goes back to the queue")? else { return Ok(()) };
     let Some(message) = draft.records.inbox.claimed.clone() else { return Ok(()) };

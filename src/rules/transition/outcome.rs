@@ -26,7 +26,7 @@ use super::work::{self, WorkChange};
 /// Facts that the rules can't derive from the agent's records: about other agents and the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutcomeContext {
-    /// Actions, by index, that the state of another agent prevents, each with the refusal.
+    /// Indexes of actions that the state of another agent prevents, each with the refusal.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
     /// Prose plans of the work items that actions of the outcome file complete.

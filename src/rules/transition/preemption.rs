@@ -312,7 +312,7 @@ pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
         )
         .hint("run `dormouse doctor`"));
     };
-    // Not later than the start of the suspension, so that a fast clock does not delay the run.
+    // The run may resume from the start of its suspension on, so that a fast clock can't delay it.
     let at_once = state.execution.since.min(now);
     held.not_before = Some(held.not_before.map_or(at_once, |at| at.min(at_once)));
     // After this command, the run no longer waits for the agent that asked for the resource.

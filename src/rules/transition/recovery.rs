@@ -58,7 +58,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     }
     draft.becomes_idle();
     if exhausted && then == OnExhausted::Stop {
-        // The next start may try as often again.
+        // After the next start, as many recoveries may fail again before the agent stops.
         draft.records.state.recovery_failures = 0;
         give_up(draft, AttentionSubject::default(), format!("its recovery failed: {reason}"));
     } else if failures == most {

@@ -30,8 +30,8 @@ use super::trace::cut;
 /// Holds a message whose claim lacks a resource. The attempt is not counted.
 ///
 /// If the claim lacks the same resource as before, nothing changes until the next check is due;
-/// then only the time of the following check changes. If the claim lacks another resource, this
-/// counts as one more consecutive deferral.
+/// that check may count as a deferral, and sets the time of the following check. If the claim
+/// lacks another resource, the agent enters `waiting_resources` again.
 pub fn lack(
     draft: &mut Draft,
     message: &Message,
@@ -46,13 +46,13 @@ pub fn lack(
         && before.as_ref().is_some_and(|held| held.resource.is_some());
     let waits = state.execution.state == ExecutionState::WaitingResources || made_way;
     let again = before.as_ref().filter(|held| waits && held.resource == Some(shortage.resource));
-    // A deferral counts towards `recovery.max_deferrals`, unless a known agent has the resource, a
-    // limit renews it at a known time, or the run stays suspended.
+    // A deferral counts towards `recovery.max_deferrals`, unless a known agent has the resource,
+    // the resource is a usage limit, or the run stays suspended.
     let is_counted = !shortage.is_occupied && !shortage.resource.is_limit() && !made_way;
     let has_changed = again.is_some_and(|held| held.is_occupied != shortage.is_occupied);
     let looks = again.map_or(0, |held| held.looks).saturating_add(1);
     let row = match again {
-        // A wait for an agent that has the resource is no deferral, so a change restarts the time.
+        // The deferral time restarts when a known agent takes or releases the resource.
         Some(_) if has_changed => None,
         Some(held) => held.deferred_since,
         None => state.deferred_since(draft.now()),
@@ -68,7 +68,7 @@ pub fn lack(
         is_occupied: shortage.is_occupied,
         not_before: next_check(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        // A run that stays suspended counts as suspended, so it has no start of a deferral.
+        // A run that stays suspended is not deferred, so it has no start of a deferral.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         setbacks: if is_counted { base.setbacks.lacking() } else { base.setbacks },

@@ -10,9 +10,9 @@ use crate::rules::preemption::is_being_ended;
 
 use super::draft::Draft;
 
-/// Leads a claimed turn from `waiting` or `waiting_resources` to a state from which it can be
-/// scheduled or resumed, if the hook for that is installed. The direct edge leads to `running` and
-/// would skip the hook. `pending` is the state whose hook an earlier claim of the run did not run.
+/// Moves a claimed turn from `waiting` or `waiting_resources` to a state with an edge to
+/// `scheduled` or `resumed`, if a hook for that is installed. The direct edge to `running` would
+/// skip the hook. `pending` is the state whose hook an earlier claim of the run did not run.
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
@@ -71,8 +71,8 @@ pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     }
 }
 
-/// Leads a run that ends before its turn has started through `running`, because its state has no
-/// other edge.
+/// Enters `running` for a run that ends before its turn has started, because its state has no other
+/// edge.
 pub(super) fn pass_through_running(draft: &mut Draft) -> Result<(), Refusal> {
     let execution = &draft.records.state.execution;
     let task = execution.task_id;
@@ -106,7 +106,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
     }
 }
 
-/// True if the only edge of a claim leads to `running`, so that a hook needs more transitions.
+/// True if a claim in state `from` leads only to `running`, so that a hook needs more transitions.
 fn goes_round(from: ExecutionState) -> bool {
     matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
 }

@@ -31,7 +31,7 @@ pub enum TaskEnding {
     Lost(String),
 }
 
-/// Refuses a change of a task's status to an earlier status, or from a terminal status.
+/// Refuses a change of a task's status that the table in this function does not list.
 pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
@@ -65,9 +65,9 @@ pub fn start(
     record(draft, new, by, policy, at)
 }
 
-/// Records a task from a turn's outcome. If the agent was stopped meanwhile, that stop also ends
-/// the task, and the agent is notified after its next start. `policy` is the `agent.toml` of the
-/// child, in case the child does not exist yet. `at` is the machine of the task's supervisor.
+/// Records a task, also one in the outcome of a turn whose agent was stopped meanwhile. That stop
+/// then ends the task, and the agent is notified after its next start. `policy` is the `agent.toml`
+/// for a child that does not exist yet. `at` is the machine of the task's supervisor.
 pub fn record(
     draft: &mut Draft,
     new: TaskRequest,

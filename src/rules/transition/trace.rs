@@ -78,8 +78,8 @@ impl<'e> RunEnd<'e> {
     }
 }
 
-/// Returns the end that the turn itself determines. A turn that exited with status 0 by itself has
-/// done its work, even if its `tick` process was told to end afterwards.
+/// Returns the end of a run by its turn's exit, outcome file and timeout. A turn that exited with
+/// status 0 by itself has done its work, even if its `tick` process was told to end afterwards.
 pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
     let ended = |terminal, reason: Option<&str>, cost| {
         RunEnd::new(terminal, reason.map(str::to_owned), cost, Some(end))

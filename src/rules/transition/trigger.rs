@@ -42,7 +42,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     Ok(trigger)
 }
 
-/// Assigns a trigger to a wait. Only a wait that outside systems can end has one, and at most one.
+/// Assigns a trigger to a wait. Refused if no outside system can end the wait, or it has a trigger.
 fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
     let Some(wait) = draft.records.waits.iter().find(|wait| wait.id == id && wait.is_active()) else {
         return Err(Refusal::new("not_active", format!("{id} is not an active wait")));

@@ -151,8 +151,8 @@ pub fn settle(
     conclude(draft, &run, ended)
 }
 
-/// Concludes a run that was not stopped: counts it, settles or requeues its message, derives the
-/// closure, and archives its record.
+/// Concludes a run that no stop has aborted: counts it, settles or requeues its message, derives
+/// the closure, and archives its record.
 fn conclude(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>) -> Result<Settled, Refusal> {
     let terminal = ended.terminal;
     count(draft, run, &ended);

@@ -35,8 +35,8 @@ pub struct Set {
 /// wait for the same resource.
 ///
 /// `trigger` is the present state of the trigger that the request names. `ended_task` is the task
-/// that it names, if that task has ended by now; the `result_id` of this task is set only if no
-/// step has taken up the result yet. If a step has, the wait is resolved at once.
+/// that the request names, if that task has ended by now; its `result_id` is set only if no step
+/// has taken up the result yet. Without `result_id`, the wait is resolved at once.
 pub fn set(
     draft: &mut Draft,
     new: WaitRequest,
@@ -199,7 +199,7 @@ pub fn take_up(draft: &mut Draft, message: &Message, resolves: &[WaitId]) {
 }
 
 /// Binds waits to a message. Bound waits block nothing until a turn for the message has completed,
-/// or the message has ended without one.
+/// or the message has ended without a completed turn.
 pub fn bind(draft: &mut Draft, to: MessageId, waits: &[WaitId]) {
     for id in waits.iter().copied().filter(|id| is_waiting(draft, *id)).collect::<Vec<_>>() {
         draft.change::<Wait>(id, |wait| {
@@ -217,7 +217,7 @@ fn is_waiting(draft: &Draft, id: WaitId) -> bool {
 }
 
 /// Resolves the waits that are bound to a message for which a turn has completed. If the message
-/// has ended without one, the agent did not get the answer, and the waits become active again.
+/// ended without a completed turn, the answer is lost, and the waits block the agent again.
 pub fn settle_bound(draft: &mut Draft, message: MessageId, settlement: &Settlement) {
     let why = settlement.reason.as_deref().unwrap_or(settlement.status.name());
     let bound = draft.records.waits.iter().filter(|wait| wait.resolved_by == Some(message));
