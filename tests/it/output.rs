@@ -45,7 +45,7 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
     fs::create_dir(sandbox.home().join("empty")).unwrap();
     let no_agent = "start nobody, stop nobody, enqueue nobody x, wake nobody, tick nobody, get nobody, \
                     explain nobody, state nobody, queue list -a nobody, briefs nobody, events nobody, \
-                    recover nobody";
+                    recover nobody, resume nobody, preempt nobody --reason x, fail nobody --reason x";
     let usage = "create Ada -- true, get ada nothing, queue show x, events ada --kind nothing, \
                  doctor Ada, frobnicate, tick, tick ada --lock-timeout soon, tick ada --jobs many, \
                  tick --all --jobs 0, tick ada --until-idle --max-steps 0, list --color red, list -q -v";

@@ -9,8 +9,8 @@ use serde_json::json;
 use crate::setup::{edit_state, eventually, extend_policy, field, json_in, record, say, step};
 
 use super::{
-    agent, all_checkpoints, answers, checkpoints_of, continues_from, current_run, ended, events, go, refused,
-    running, set_timeout, signal, step_at, take_noted, text_of, turn, turns, with_message,
+    agent, all_checkpoints, answers, checkpoints_of, continues_from, ended, events, running, set_timeout,
+    signal, step_at, take_noted, text_of, turn, turns, with_message,
 };
 
 const SAVES: &str = "printf half | $D checkpoint -";
@@ -161,19 +161,6 @@ fn a_turn_runs_even_if_its_checkpoint_is_missing() {
     sandbox.run(["recover", "ada"]);
     assert_eq!(turn(&sandbox, "told")["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["from nothing"]);
-}
-
-#[test]
-fn only_the_current_turn_saves_a_checkpoint() {
-    let sandbox = with_message();
-    refused(&sandbox.cmd(["--json", "checkpoint", "-"]).stdin("x").output(), "not_in_turn");
-    let tick = running(&sandbox, "up; come go");
-    let run = current_run(&sandbox);
-    go(&sandbox, "go");
-    ended(tick);
-    let late = sandbox.cmd(["--json", "checkpoint", "-"]).stdin("x");
-    refused(&late.env("DORMOUSE_AGENT", "ada").env("DORMOUSE_RUN", &run).output(), "run_not_current");
-    assert_eq!(all_checkpoints(&sandbox), Vec::<String>::new());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::setup::{Beside, eventually, extend_policy, field, names, record, say};
+use crate::setup::{Beside, eventually, extend_policy, field, record, say};
 
 use super::{agent, current_run, ended, go, running, set_timeout, signal, take_noted, turn, with_message};
 
@@ -169,16 +169,4 @@ fn a_turn_that_ends_in_time_is_completed_with_its_outcome() {
         sandbox.run(["doctor"]);
         sandbox.run(["start", "ada"]);
     }
-}
-
-/// A run is settled as completed if its turn exits with 0 on the SIGTERM of `stop`.
-#[test]
-fn a_stop_takes_the_recorded_end_of_a_turn() {
-    let sandbox = with_message();
-    let tick = running(&sandbox, r#"trap 'echo bye; exit 0' TERM; up; while :; do sleep 0.01; done"#);
-    let run = current_run(&sandbox);
-    sandbox.run(["stop", "ada"]);
-    ended(tick);
-    assert_eq!(sandbox.json(["run", "show", &run])["terminal"], "completed");
-    assert!(names(&sandbox.agent("ada").join("inbox")).is_empty());
 }

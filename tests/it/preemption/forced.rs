@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, assert_includes, decision, edit_policy, eventually, extend_policy, failure, field, lives,
-    only_object, record, say, step,
+    Beside, assert_includes, edit_policy, eventually, extend_policy, field, lives, only_object, record, say,
 };
 
 use super::{
-    agent, continues_from, current_run, ended, events, go, hook, refused, running, signal, step_at,
-    suspended, take_noted, text_of, turn, turns, with_message,
+    agent, continues_from, current_run, ended, events, go, hook, running, signal, step_at, suspended,
+    take_noted, text_of, turn, with_message,
 };
 
 /// Script of a turn that records its SIGTERM, and exits.
@@ -246,32 +245,6 @@ fn fail_ends_a_recovery_and_its_hook() {
 }
 
 #[test]
-fn fail_is_refused_where_nothing_runs() {
-    let sandbox = Sandbox::new();
-    sandbox.run(["create", "ada", "--shell", r#". "$HOME/turn""#]);
-    let fails = |sandbox: &Sandbox| {
-        let before = field(sandbox, "revision");
-        let ran = sandbox.cmd(["fail", "ada", "--reason", "why", "--json"]).output();
-        refused(&ran, "invalid_state_transition");
-        assert_eq!(field(sandbox, "revision"), before);
-        failure(&ran)["message"].as_str().unwrap().to_owned()
-    };
-    // No transition leads from `initializing` to `failed` except by a timeout.
-    fails(&sandbox);
-    sandbox.run(["start", "ada"]);
-    assert_eq!(fails(&sandbox), "invalid state transition: runnable -> failed");
-    say(&sandbox, "hello");
-    turn(&sandbox, "exit 1");
-    assert_eq!(fails(&sandbox), "invalid state transition: failed -> failed");
-    sandbox.run(["recover", "ada"]);
-    turn(&sandbox, "true");
-    assert_eq!(fails(&sandbox), "invalid state transition: completed -> failed");
-    say(&sandbox, "hello");
-    turn(&sandbox, r#"$D wait --on operator --reason "a word" --whole-agent >/dev/null"#);
-    assert_eq!(fails(&sandbox), "invalid state transition: waiting -> failed");
-}
-
-#[test]
 fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
     let sandbox = with_message();
     let stepped = turn(
@@ -283,28 +256,6 @@ fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
     assert_eq!(stepped["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["4", "0", "10"]);
     assert_eq!(only_object(&text_of(&sandbox, "answer"))["error"]["kind"], "own_turn");
-}
-
-#[test]
-fn the_last_attempt_that_is_forced_or_failed_is_a_dead_letter() {
-    let sandbox = agent();
-    extend_policy(&sandbox, "ada", "\n[recovery]\nmax_attempts = 1\n");
-    let message = say(&sandbox, "hello");
-    let tick = running(&sandbox, POLITE);
-    sandbox.run(["fail", "ada", "--reason", "enough"]);
-    tick.end();
-    let shown = sandbox.json(["queue", "show", &message]);
-    assert_eq!((&shown["status"], &shown["settlement"]["dead_letter"]), (&json!("aborted"), &json!(true)));
-    assert_eq!(field(&sandbox, "queue.dead"), "1");
-}
-
-#[test]
-fn a_stop_of_a_suspended_agent_ends_no_run() {
-    let sandbox = suspended("here");
-    turns(&sandbox, "told");
-    let stopped = sandbox.json(["stop", "ada"]);
-    assert_eq!(stopped["aborted_run_id"], Value::Null);
-    assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
 }
 
 /// A run that is ended during its hook starts no turn, even if the hook exits with 0 on SIGTERM.

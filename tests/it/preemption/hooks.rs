@@ -1,57 +1,14 @@
 //! Tests the hooks of preemption: when each runs, its input and environment, and the consequences
 //! of its failure.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::setup::{assert_includes, decision, field, say, step, texts};
+use crate::setup::{assert_includes, decision, field, say, step};
 
 use super::{
     ASK, agent, continues_from, ended, events, go, hook, occupied, running, signal, suspended, take_noted,
-    turn, turns,
+    turn, turns, with_message,
 };
-
-/// Script of a hook that notes its stdin and the execution state of the agent.
-const TELL: &str = r#"read -r told; note "$told"; note "$DORMOUSE_HOOK: $($D get ada execution.state)""#;
-
-#[track_caller]
-fn told(line: &str) -> Value {
-    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
-}
-
-/// Each hook runs before the transition of which its input tells.
-#[test]
-fn each_hook_gets_its_transition_before_the_state_changes() {
-    let sandbox = agent();
-    for name in ["on-preempt-request", "on-suspend", "on-resume"] {
-        hook(&sandbox, name, TELL);
-    }
-    let message = say(&sandbox, "hello");
-    let tick = running(&sandbox, "up; come go; $D safe-point; note $?; $D yield >/dev/null");
-    sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "1d"]);
-    let [asked, stands] = &take_noted(&sandbox)[..] else { panic!("one hook") };
-    assert_eq!(stands, "on-preempt-request: running");
-    go(&sandbox, "go");
-    let first = ended(tick)["run_id"].clone();
-    let [answer, suspends, suspends_in] = &take_noted(&sandbox)[..] else { panic!("one hook") };
-    assert_eq!((answer.as_str(), suspends_in.as_str()), ("10", "on-suspend: running"));
-    for (line, name) in [(asked, "on-preempt-request"), (suspends, "on-suspend")] {
-        let expected = json!({
-            "hook": name, "agent": "ada", "from": "running", "to": "suspended",
-            "task_id": message, "reason": "urgent", "run_id": first
-        });
-        assert_eq!(told(line), expected);
-    }
-    sandbox.run(["resume", "ada"]);
-    assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "`resume` itself starts no turn");
-    let second = turn(&sandbox, "note turn")["run_id"].clone();
-    let [resumes, resumes_in, then] = &take_noted(&sandbox)[..] else { panic!("one hook") };
-    assert_eq!((resumes_in.as_str(), then.as_str()), ("on-resume: resumed", "turn"));
-    let expected = json!({
-        "hook": "on-resume", "agent": "ada", "from": "suspended", "to": "resumed",
-        "task_id": message, "reason": null, "run_id": second
-    });
-    assert_eq!(told(resumes), expected);
-}
 
 #[test]
 fn a_hook_has_the_environment_of_the_turn_and_acts_as_the_turn() {
@@ -82,20 +39,6 @@ fn a_hook_has_the_environment_of_the_turn_and_acts_as_the_turn() {
     });
     assert_eq!(take_noted(&sandbox), expected.concat());
     assert_eq!(sandbox.json_lines(["work", "list", "-a", "ada"]).len(), 3);
-}
-
-#[test]
-fn on_state_change_runs_for_every_transition_from_yield_to_completion() {
-    let sandbox = agent();
-    hook(&sandbox, "on-state-change", r#"read -r told; note "$told""#);
-    say(&sandbox, "hello");
-    turn(&sandbox, "$D yield >/dev/null");
-    sandbox.run(["resume", "ada"]);
-    turn(&sandbox, "true");
-    let inputs: Vec<Value> = take_noted(&sandbox).iter().map(|line| told(line)).collect();
-    let states = ["runnable", "scheduled", "running", "suspended", "resumed", "running", "completed"];
-    assert_eq!(texts(&inputs, "from"), states[..6]);
-    assert_eq!(texts(&inputs, "to"), states[1..]);
 }
 
 #[test]
@@ -139,17 +82,11 @@ fn a_run_whose_suspend_hook_fails_is_suspended_with_its_checkpoint() {
     continues_from(&sandbox, "own", 1);
 }
 
+/// `fail` overrides the yield of a turn, so the run is not suspended.
 #[test]
-fn on_suspend_runs_for_no_turn_that_is_not_suspended() {
-    let sandbox = agent();
+fn on_suspend_does_not_run_for_a_turn_that_fails_after_its_yield() {
+    let sandbox = with_message();
     hook(&sandbox, "on-suspend", "note suspends");
-    for (script, terminal) in [("true", "completed"), ("exit 75", "deferred"), ("exit 1", "failed")] {
-        say(&sandbox, "hello");
-        sandbox.pass(60);
-        assert_eq!(turn(&sandbox, script)["terminal"], terminal);
-    }
-    sandbox.run(["recover", "ada"]);
-    // `fail` overrides the yield of this turn.
     let tick = running(&sandbox, "$D yield >/dev/null; up; come never");
     sandbox.run(["fail", "ada", "--reason", "enough"]);
     assert_eq!(ended(tick)["terminal"], "failed");
@@ -194,7 +131,7 @@ fn a_turn_whose_resume_hook_fails_has_failed() {
 #[test]
 fn on_resume_runs_before_the_resumed_turn_and_not_before_a_missing_resource() {
     let sandbox = suspended("here");
-    hook(&sandbox, "on-resume", "note resume");
+    hook(&sandbox, "on-resume", r#"note "resume $($D get ada status)""#);
     let bob = occupied(&sandbox);
     sandbox.run(["resume", "ada"]);
     turns(&sandbox, "note turn; exit 75");
@@ -205,7 +142,7 @@ fn on_resume_runs_before_the_resumed_turn_and_not_before_a_missing_resource() {
     assert_eq!(step(&sandbox)["terminal"], "deferred");
     sandbox.pass(60);
     assert_eq!(step(&sandbox)["terminal"], "deferred");
-    assert_eq!(take_noted(&sandbox), ["resume", "turn", "turn"]);
+    assert_eq!(take_noted(&sandbox), ["resume awake_running", "turn", "turn"]);
 }
 
 /// No hook runs while its command holds the agent's lock, so a hook can change the agent.

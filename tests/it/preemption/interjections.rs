@@ -132,21 +132,6 @@ fn expired_messages_are_not_handed_over() {
     assert_eq!(texts(&answers(&sandbox, "answer")), ["in time"]);
 }
 
-/// Neither a turn nor another origin may enqueue with the priority `interject`.
-#[test]
-fn only_the_operator_interjects() {
-    let sandbox = agent();
-    say(&sandbox, "a long job");
-    turn(
-        &sandbox,
-        r#"$D --json enqueue ada "to myself" --priority interject > "$HOME/answer"; note $?
-        outside enqueue ada x --origin webhook:ci --priority interject 2>/dev/null; note $?
-        $D safe-point; note $?"#,
-    );
-    assert_eq!(take_noted(&sandbox), ["4", "4", "0"]);
-    assert_eq!(answers(&sandbox, "answer")[0]["error"]["kind"], "priority_not_allowed");
-}
-
 /// The context of the next attempt has the interjections of an attempt that failed after it got
 /// them.
 #[test]
