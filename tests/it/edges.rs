@@ -434,6 +434,10 @@ fn check_hook_inputs(sandbox: &Sandbox, name: &str, lines: &[String], events: &[
         if heard["run"] != "" {
             assert_eq!((&heard["run"], &heard["message"]), (&told["run_id"], &told["task_id"]), "{line}");
         }
+        // No message was claimed before the first start.
+        if told["from"] == "initializing" {
+            assert!(told["run_id"].is_null() && told["task_id"].is_null(), "{name}: {line}");
+        }
         if let Some(run) = told["run_id"].as_str() {
             assert_eq!(runs.get(run), Some(&text(&told["task_id"])), "{name}: {line}");
         }

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, decision, extend_policy, failure, field, hook, json_in, kill, objects, record, say, started,
-    step, step_on, take_noted, wait_for,
+    Beside, assert_includes, decision, extend_policy, failure, field, hook, json_in, kill, objects, record,
+    say, started, step, take_noted, wait_for,
 };
 
 /// Hook that records its name, and the execution state and status of the agent.
@@ -31,48 +31,6 @@ fn pending(sandbox: &Sandbox) -> usize {
 
 fn is_sound(sandbox: &Sandbox) {
     sandbox.cmd(["doctor"]).exits(0);
-}
-
-#[test]
-fn each_hook_runs_in_the_state_that_it_is_named_after() {
-    let sandbox = started(r#"D=$HOME/dormouse; . "$HOME/turn""#);
-    std::os::unix::fs::symlink(crate::harness::dormouse(), sandbox.home().join("dormouse")).unwrap();
-    let turns = |script: &str| fs::write(sandbox.home().join("turn"), script).unwrap();
-    for name in ["on-scheduled", "on-resume"] {
-        hook(&sandbox.store(), name, NOTE);
-    }
-    let scheduled = ["on-scheduled scheduled awake_running"];
-    for (script, then) in [
-        ("true", "completed"),
-        (r#"$D wait --on operator --reason why >/dev/null"#, "waiting"),
-        // No transition leads from `waiting` to `scheduled`, so the step takes a longer path.
-        ("exit 1", "failed"),
-    ] {
-        turns(script);
-        step_on(&sandbox, "go on");
-        assert_eq!(
-            (take_noted(&sandbox), field(&sandbox, "execution.state")),
-            (scheduled.map(str::to_owned).to_vec(), then.into())
-        );
-    }
-    let round = [
-        "waiting running",
-        "running completed",
-        "completed runnable",
-        "runnable scheduled",
-        "scheduled running",
-    ];
-    let all = edges(&sandbox, 0);
-    assert!(all.windows(5).any(|window| *window == round), "{all:?}");
-    sandbox.run(["recover", "ada"]);
-    turns("$D yield >/dev/null");
-    step(&sandbox);
-    take_noted(&sandbox);
-    sandbox.run(["resume", "ada"]);
-    turns("exit 75");
-    step(&sandbox);
-    assert_eq!(take_noted(&sandbox), ["on-resume resumed awake_running"]);
-    is_sound(&sandbox);
 }
 
 /// Claims a message without its workspace: `on-scheduled` runs only once the workspace exists.
@@ -202,16 +160,20 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
 
 #[test]
 fn a_hook_that_fails_or_takes_too_long_fails_the_turn_from_running() {
-    for (script, why) in
-        [("echo no >&2; exit 3", "exit status 3: no"), ("exec sleep 600", "timed out after 100ms")]
+    for (script, why, last_line) in
+        [("echo no >&2; exit 3", "exit status 3: no", "no"), ("exec sleep 600", "timed out after 100ms", "")]
     {
-        let sandbox = started("true");
+        let sandbox = started(r#"echo turn >> "$HOME/noted""#);
         hook(&sandbox.agent("ada"), "on-scheduled", script);
         extend_policy(&sandbox, "ada", "[timeouts]\nhook = \"100ms\"\n");
         say(&sandbox, "hello");
         let before = edges(&sandbox, 0).len();
-        assert_eq!(step(&sandbox)["terminal_reason"], format!("not started: on-scheduled failed: {why}"));
+        let reason = format!("not started: on-scheduled failed: {why}");
+        assert_includes(&step(&sandbox), json!({ "terminal": "failed", "terminal_reason": reason }));
         assert_eq!(edges(&sandbox, before), ["runnable scheduled", "scheduled running", "running failed"]);
+        assert_eq!(take_noted(&sandbox), Vec::<String>::new(), "the turn has begun");
+        let ended = sandbox.json(["events", "ada", "--kind", "hook_ended"]);
+        assert_eq!(ended["data"]["last_line"].as_str().unwrap_or_default(), last_line);
         is_sound(&sandbox);
     }
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
 use crate::setup::{
-    Beside, assert_includes, decision, eventually, extend_policy, failure, field, hook, objects, own_name,
-    record, say, started, started_with, step, step_on, wait_for_line,
+    Beside, assert_includes, decision, eventually, extend_policy, failure, field, hook, lives, names, noted,
+    objects, own_name, record, say, started, started_with, step, step_on, wait_for_line,
 };
 
 /// Returns an agent `ada` that was never started.
@@ -238,10 +238,12 @@ fn a_start_ends_after_the_shorter_of_the_init_and_hook_timeouts() {
         let name = format!("init {init}, hook {hook_limit}");
         let sandbox = created();
         extend_policy(&sandbox, "ada", &format!("[timeouts]\ninit = {init}\nhook = {hook_limit}\n"));
-        hook(&sandbox.agent("ada"), "on-startup", "exec sleep 600");
+        hook(&sandbox.agent("ada"), "on-startup", r#"sleep 600 & echo $! > "$HOME/noted"; wait"#);
         let before = record(&sandbox, "state.json");
         let ran = sandbox.cmd(["start", "ada", "--json"]).exits(1);
         assert_eq!(failure(&ran)["message"], "on-startup failed: timed out after 100ms", "{name}");
+        assert!(!noted(&sandbox).iter().any(lives), "{name}: a process of the hook is left");
+        assert_eq!(names(&sandbox.agent("ada").join("tmp")), Vec::<String>::new(), "{name}");
         // A failed start leaves the state as it was, but the time limit counts from this start.
         let after = record(&sandbox, "state.json");
         assert_eq!(
