@@ -273,15 +273,17 @@ fn a_turn_may_control_every_agent_of_another_state_directory() {
 }
 
 #[test]
-fn a_refusal_inside_a_turn_names_the_setting_that_would_allow_the_command() {
+fn a_refusal_inside_a_turn_names_what_would_allow_the_command() {
     needs!("jq");
     let sandbox = family();
-    let _ = in_turn_of(&sandbox, "boss", "stop ada");
+    let _ = in_turn_of(&sandbox, "boss", "stop ada; stop boss");
     let talk = fs::read_to_string(sandbox.home().join("talk")).unwrap();
     assert_eq!(
         talk,
         "dormouse: ada: this is a turn or task of `boss`: it can't stop `ada`, which is not its child\n\
-         hint: `lifecycle = \"all\"` below [authority] in the agent.toml of `boss` lets it\n"
+         hint: `lifecycle = \"all\"` below [authority] in the agent.toml of `boss` lets it\n\
+         dormouse: boss: this is a turn of `boss` itself: it can't stop its own agent\n\
+         hint: end the turn; then stop the agent from outside\n"
     );
     sandbox.cmd(["--json", "get", "nobody"]).fails(3, "no_agent");
 }

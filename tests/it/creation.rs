@@ -19,7 +19,7 @@ fn init_makes_the_state_directory_in_the_named_place() {
     let sandbox = Sandbox::empty();
     for (args, env, made) in [
         (&["-C", "one", "init"][..], "", "project/one/.dormouse"),
-        (&["init", "two"], "", "project/two/.dormouse"),
+        (&["init", "two/below"], "", "project/two/below/.dormouse"),
         (&["init"], "three", "project/three/.dormouse"),
         (&["-C", "four/.dormouse", "init"], "", "project/four/.dormouse"),
         (&["-C", "five", "init"], "three", "project/five/.dormouse"),

@@ -149,22 +149,6 @@ fn a_step_that_has_only_rejected_dropped_files_reads_more_of_them() {
     assert_eq!(sandbox.json(["tick", "a"])["decision"], "sleep");
 }
 
-/// A step drops the message of a file in the inbox if an earlier message had the same dedupe key,
-/// and `tick --dry-run` predicts the decision.
-#[test]
-fn a_dry_run_predicts_that_a_dropped_file_is_a_duplicate() {
-    let sandbox = sandbox("true");
-    let drop = |name: &str| {
-        let text = r#"{"text": "once", "dedupe_key": "k"}"#;
-        fs::write(sandbox.agent("a").join("inbox").join(name), text).unwrap();
-    };
-    drop("one.json");
-    sandbox.run(["tick", "a", "--until-idle"]);
-    drop("two.json");
-    let foreseen = sandbox.json(["tick", "a", "--dry-run"]);
-    assert_eq!(foreseen["decision"], sandbox.json(["tick", "a"])["decision"]);
-}
-
 #[test]
 fn an_outcome_with_more_actions_than_max_actions_is_refused() {
     let sandbox = sandbox(RUNS_HOME);

@@ -175,7 +175,8 @@ fn end_a_turn(end: End, (name, leader): (&str, &str), limit: &str) -> Option<()>
     let is_stop = matches!(end, Stop | Requeue | KillThenStop);
     if is_stop {
         let requeue = (end == Requeue).then_some("--requeue");
-        sandbox.run(["stop", "ada", "--grace", limit].into_iter().chain(requeue));
+        let stopped = sandbox.json(["stop", "ada", "--grace", limit].into_iter().chain(requeue));
+        assert_eq!(stopped["status"], "stopped", "{what}");
     }
     let ticked = tick.end();
     if matches!(end, Kill | Parricide) {

@@ -201,13 +201,22 @@ fn work_pick_moves_the_focus_and_clears_only_with_clear_blocker() {
 
 #[test]
 fn an_item_gets_one_tick_for_each_revision_and_reason() {
-    let sandbox = started(NOTING);
+    let sandbox = started("echo $DORMOUSE_WORK_ITEM");
     let item = work(&sandbox, "tidy up", &[]);
+    assert_eq!(field(&sandbox, "posture"), "has_runnable_work");
     let tick = "emit_system_tick (queued_available)";
     let turn = "start_model_turn (system_tick) completed";
+    let emitted = step(&sandbox);
+    assert_eq!((decision(&emitted).as_str(), &emitted["work_item_id"]), (tick, &json!(item)));
+    let key = format!("work_queue:queued_available:{item}:1");
+    assert_eq!(queue(&sandbox)[0]["idempotency_key"], key);
+    let ran = step(&sandbox);
+    assert_eq!(decision(&ran), turn);
+    assert_includes(&ran, json!({ "brief": item, "closure.outcome": "continuable" }));
     // After a turn that left the work item unchanged, the scheduler starts no further turn for it.
-    assert_eq!(decisions(&sandbox), [tick, turn, "noop (duplicate_queued_available)"]);
-    assert_eq!(decisions(&sandbox), ["noop (duplicate_queued_available)"]);
+    for _ in 0..2 {
+        assert_eq!(decisions(&sandbox), ["noop (duplicate_queued_available)"]);
+    }
     assert_eq!(shown(&sandbox, &item)["current"], false, "a queued item does not take the focus by itself");
     sandbox.run(["work", "update", &item, "--todo", "more"]);
     assert_eq!(decisions(&sandbox), [tick, turn, "noop (duplicate_queued_available)"]);
