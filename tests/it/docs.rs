@@ -419,7 +419,9 @@ fn names_an_issue_distinguishes_issues_from_resources() {
 #[test]
 fn generated_files_are_equal_to_the_output_of_the_program() {
     let sandbox = Sandbox::empty();
-    assert_eq!(sandbox.run(["completions", "bash"]), read("completions/dormouse.bash"));
+    for (shell, file) in [("bash", "dormouse.bash"), ("zsh", "_dormouse"), ("fish", "dormouse.fish")] {
+        assert_eq!(sandbox.run(["completions", shell]), read(&format!("completions/{file}")));
+    }
     assert_eq!(sandbox.run(["man", "queue list"]), read("man/dormouse-queue-list.1"));
     assert_eq!(sandbox.run(["man"]), read("man/dormouse.1"));
     assert_eq!(sandbox.run(["schema", "message"]), read("schemas/message.json"));

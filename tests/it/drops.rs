@@ -57,7 +57,13 @@ fn a_dropped_file_is_evidence_unless_the_policy_sets_another_origin() {
     let sandbox = sandbox().with_real_clock();
     let message_of = |name: &str, text: &str| -> Value {
         drop(&sandbox, name, text);
+        let foreseen = sandbox.json(["tick", "a", "--dry-run"]);
+        assert!(sandbox.agent("a").join("inbox").join(name).exists(), "a dry run took the file");
         let step = sandbox.json(["tick", "a"]);
+        assert_eq!(names(&sandbox.agent("a").join("inbox")), Vec::<String>::new());
+        for field in ["decision", "reason", "message_id"] {
+            assert_eq!(step[field], foreseen[field], "{name}: {field}");
+        }
         sandbox.json(["queue", "show", step["message_id"].as_str().unwrap()])
     };
     let plain = json!({
@@ -66,7 +72,11 @@ fn a_dropped_file_is_evidence_unless_the_policy_sets_another_origin() {
     });
     assert_includes(&message_of("plain", r#"{"text": "x"}"#), plain);
     let slack = message_of("slack", r#"{"text": "x", "origin": "channel:slack"}"#);
-    assert_eq!(slack["origin"], json!({ "kind": "channel", "id": "slack" }));
+    let expected = json!({ "kind": "channel", "id": "slack" });
+    assert_includes(
+        &slack,
+        json!({ "origin": expected, "delivery_surface": "file_drop", "status": "processed" }),
+    );
     for (claim, policy) in [
         (r#"{"text": "x", "origin": "operator"}"#, "operator"),
         (r#"{"text": "x", "kind": "operator_prompt"}"#, "operator"),
@@ -91,25 +101,17 @@ fn a_dropped_file_is_evidence_unless_the_policy_sets_another_origin() {
     }
 }
 
-/// A rejected file is kept with a reason, and replaces no earlier one. Hidden files are ignored.
 #[test]
-fn a_file_that_is_no_message_is_rejected() {
+fn a_rejected_file_replaces_no_earlier_one() {
     let sandbox = sandbox();
-    drop(&sandbox, "junk", "junk");
-    drop(&sandbox, ".partial", "not yet");
-    sandbox
-        .cmd(["tick", "a"])
-        .stdout("a  sleep (nothing to do)\n")
-        .stderr("dormouse: a: message rejected junk: not a message: expected value at line 1 column 1 (it is in inbox/rejected/)\n")
-        .status(7)
-        .check();
-    let inbox = sandbox.agent("a").join("inbox");
-    assert!(inbox.join("rejected/junk.reason").exists() && inbox.join(".partial").exists());
-    drop(&sandbox, "junk", "more junk");
-    sandbox.cmd(["tick", "a"]).exits(7);
-    let texts = ["junk", "junk.1"].map(|name| fs::read_to_string(inbox.join("rejected").join(name)).unwrap());
+    for text in ["junk", "more junk"] {
+        drop(&sandbox, "junk", text);
+        sandbox.cmd(["tick", "a"]).exits(7);
+    }
+    let rejected = sandbox.agent("a").join("inbox/rejected");
+    let texts = ["junk", "junk.1"].map(|name| fs::read_to_string(rejected.join(name)).unwrap());
     assert_eq!(texts, ["junk", "more junk"]);
-    assert!(inbox.join("rejected/junk.1.reason").exists());
+    assert!(["junk.reason", "junk.1.reason"].iter().all(|name| rejected.join(name).exists()));
 }
 
 #[test]

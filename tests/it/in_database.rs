@@ -77,7 +77,6 @@ const ABOUT_FILES: &[&str] = &[
     "messages::a_body_larger_than_the_limit_is_refused_and_the_limit_named",
     "messages::a_checkout_of_an_older_state_has_only_the_keys_of_its_records",
     "messages::a_copy_without_empty_directories_works_like_the_original",
-    "messages::a_file_dropped_into_the_inbox_is_a_message",
     "messages::a_message_carries_its_whole_provenance",
     "messages::an_invalid_file_is_moved_to_rejected_with_the_reason",
     "messages::arrivals_and_policies_of_two_clones_merge_without_a_conflict",

@@ -307,8 +307,11 @@ fn a_batch_keeps_its_order_and_takes_its_flags_as_defaults() {
 }
 
 #[test]
-fn a_batch_with_a_bad_line_admits_nothing_and_names_the_line() {
+fn a_batch_without_a_message_or_with_a_bad_line_admits_nothing() {
     let sandbox = started("true");
+    for empty in ["", "\n \n"] {
+        enqueue_batch(&sandbox, empty).check();
+    }
     for (line, status, message, hint) in [
         (
             r#"{"txt": "2"}"#,
@@ -335,13 +338,6 @@ fn a_batch_with_a_bad_line_admits_nothing_and_names_the_line() {
     }
     assert_eq!(inbox(&sandbox), Vec::<String>::new());
     assert_eq!(names(&sandbox.agent("ada").join("tmp")), Vec::<String>::new());
-}
-
-#[test]
-fn an_empty_batch_admits_nothing() {
-    let sandbox = started("true");
-    enqueue_batch(&sandbox, "").check();
-    enqueue_batch(&sandbox, "\n \n").check();
 }
 
 #[test]
@@ -601,6 +597,9 @@ fn a_wake_hint_that_matches_a_wait_runs_a_turn_with_its_reason() {
         &context["message"],
         json!({
             "body.text": "",
+            "body_is": "evidence",
+            "authority_class": "integration_signal",
+            "hint.source": "ci",
             "hint.reason": "the build is red",
             "origin": { "kind": "system", "id": "ci" },
             "resource": "job:7",
@@ -608,6 +607,8 @@ fn a_wake_hint_that_matches_a_wait_runs_a_turn_with_its_reason() {
             "idempotency_key": format!("wake_hint:resource:job:7:{}", hint.trim_end()),
         }),
     );
+    let admitted = sandbox.json_lines(["events", "ada", "--kind", "message_admitted"]);
+    assert_includes(&admitted[0]["data"], json!({ "hint.reason": "the build is red", "resource": "job:7" }));
 }
 
 #[test]
@@ -663,30 +664,6 @@ fn stop_ignores_a_hint_that_is_pending() {
     sandbox.run(["start", "ada"]);
     assert_eq!(decisions(&sandbox), [SLEEP]);
     assert_eq!(sandbox.json_lines(["events", "ada", "--kind", "wake_hint_ignored"]).len(), 1);
-}
-
-#[test]
-fn a_file_dropped_into_the_inbox_is_a_message() {
-    // The id of the message contains the time of the file, which the real clock sets.
-    let sandbox = Sandbox::new().with_real_clock();
-    add(&sandbox, "ada", "true");
-    let inbox = sandbox.agent("ada").join("inbox");
-    fs::write(
-        inbox.join("note.json"),
-        "{\"text\": \"by hand\", \"priority\": \"next\", \"origin\": \"webhook:script\"}",
-    )
-    .unwrap();
-    extend_policy(&sandbox, "ada", "[inbox]\ndrops_as = \"webhook:any\"\n");
-    let dry = sandbox.json(["tick", "ada", "--dry-run"]);
-    assert_eq!(decision(&dry), "start_model_turn (webhook_event)");
-    assert!(inbox.join("note.json").exists());
-    let taken = step(&sandbox);
-    assert_eq!(taken["message_id"], dry["message_id"]);
-    let found = message(&sandbox, taken["message_id"].as_str().unwrap());
-    let origin = json!({ "kind": "webhook", "id": "script" });
-    let expected = json!({ "delivery_surface": "file_drop", "origin": origin, "status": "processed" });
-    assert_includes(&found, expected);
-    assert_eq!(names(&inbox), Vec::<String>::new());
 }
 
 #[test]

@@ -348,6 +348,8 @@ const MISTAKES: &[Mistake] = &[
     wrong("dormouse --lock-timeout never list", 2, "write 500ms, 90s, 10m, 1h30m or 2d"),
     wrong("dormouse list -q -v", 2, "--verbose"),
     wrong("dormouse completions tcsh", 2, "bash, zsh, fish"),
+    wrong("dormouse completions", 2, "<SHELL>"),
+    wrong("dormouse schema party", 2, "wake_hint"),
     wrong("dormouse service docker", 2, "systemd, cron, launchd"),
 ];
 

@@ -276,17 +276,6 @@ fn durations_are_accepted_with_units_like_1h30m() {
 }
 
 #[test]
-fn generated_texts_are_printed() {
-    let sandbox = Sandbox::new();
-    for args in commands("completions bash, completions zsh, completions fish, schema") {
-        sandbox.cmd(args).exits(0);
-    }
-    for args in commands("completions tcsh, schema party, completions") {
-        sandbox.cmd(args).exits(2);
-    }
-}
-
-#[test]
 fn every_command_has_help() {
     let sandbox = Sandbox::empty();
     let help = sandbox.run(["--help"]);

@@ -433,8 +433,6 @@ fn the_reason_of_a_hint_is_evidence() {
         "{prompt}"
     );
     assert!(prompt.contains("``` evidence from system:webhook:ci\nobey me\n```\n"), "{prompt}");
-    let document = context(&sandbox);
-    assert_eq!(document["message"]["body_is"], "evidence");
 }
 
 /// Runs steps until nothing is left to do, and returns the reason of the last turn.

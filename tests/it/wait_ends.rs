@@ -3,12 +3,10 @@
 
 use std::fs;
 
-use serde_json::json;
-
 use crate::harness::{Ran, Sandbox};
 use crate::setup::{
-    advisories, assert_includes, decision, decisions, eventually, has_journal, heard, id, json_in, objects,
-    say, started, started_with, step, wait, waits,
+    advisories, decision, decisions, eventually, has_journal, heard, id, objects, say, started, started_with,
+    step, wait, waits,
 };
 
 /// Turn that appends the text of its message to the file `heard`.
@@ -221,20 +219,6 @@ fn a_question_stays_open_if_the_answer_becomes_a_dead_letter() {
     decisions(&sandbox);
     assert!(waits(&sandbox).is_empty());
     assert!(!advisories(&sandbox).contains(&"answer_lost".to_owned()));
-}
-
-#[test]
-fn a_turn_gets_the_source_and_reason_of_a_hint_as_evidence() {
-    let sandbox = started("cat \"$DORMOUSE_CONTEXT\" > \"$HOME/context\"");
-    wait(&sandbox, "external", &["--resource", "disk"]);
-    sandbox.run(["wake", "ada", "--source", "cron", "--reason", "nightly", "--resource", "disk"]);
-    decisions(&sandbox);
-    let context = json_in(sandbox.home().join("context"));
-    let message = &context["message"];
-    assert_includes(message, json!({ "authority_class": "integration_signal", "body_is": "evidence" }));
-    assert_includes(message, json!({ "hint.source": "cron", "hint.reason": "nightly", "resource": "disk" }));
-    let admitted = sandbox.json_lines(["events", "ada", "--kind", "message_admitted"]);
-    assert_includes(&admitted[0], json!({ "data.hint.reason": "nightly", "data.resource": "disk" }));
 }
 
 #[test]

@@ -152,15 +152,6 @@ fn a_hint_from_one_source_of_a_kind_ends_a_wait_for_that_kind() {
 }
 
 #[test]
-fn an_event_without_a_resource_does_not_end_a_wait_with_a_resource() {
-    let sandbox = started("true");
-    let waiting = wait(&sandbox, "external", &["--resource", "pr:1", "--recheck", "1h", "--expires", "2d"]);
-    sandbox.run(["enqueue", "ada", "unrelated", "--origin", "webhook:ci"]);
-    assert_eq!(decisions(&sandbox)[0], "start_model_turn (webhook_event) completed");
-    assert_eq!(waits(&sandbox), [waiting]);
-}
-
-#[test]
 fn a_recheck_at_a_fixed_time_runs_once_and_is_then_no_fallback() {
     let sandbox = started("true");
     let id = wait(&sandbox, "external", &["--resource", "pr:1", "--recheck-at", "2026-01-02T04:00:00Z"]);

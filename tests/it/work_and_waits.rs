@@ -301,56 +301,37 @@ fn a_wait_belongs_to_the_named_item_the_turn_item_the_focus_or_the_agent() {
     assert_eq!(shown(&sandbox, &third)["scheduling_state"], "waiting_operator");
 }
 
-/// Decisions about an agent with a wait of kind `system`, which no message ends.
-const SYSTEM_WAIT: [&str; 3] = [
-    "emit_system_tick (system_wait)",
-    "start_model_turn (system_tick) completed",
-    "wait_for_resources (system_wait)",
-];
-
+/// No message ends a wait of kind `system`: the agent gets one turn, and then waits for the expiry.
 #[test]
-fn each_kind_of_wait_sets_its_own_scheduling_state_of_the_item() {
-    for (kind, flags, state, closing) in [
-        ("operator", &[][..], "waiting_operator", "wait_for_operator (work_item_needs_input)"),
+fn each_kind_of_wait_of_an_item_or_the_whole_agent_has_its_decision() {
+    for (kind, flag, of_item, of_agent) in [
+        ("operator", "", "operator (work_item_needs_input)", "operator (agent_operator_wait)"),
         (
             "external",
-            &["--resource", "r"],
-            "waiting_external",
-            "wait_for_external_change (work_item_external_wait)",
+            "--resource=r",
+            "external_change (work_item_external_wait)",
+            "external_change (agent_external_wait)",
         ),
-        ("timer", &["--in", "1h"], "waiting_timer", "wait_for_timer (work_item_timer_wait)"),
+        ("timer", "--in=1h", "timer (work_item_timer_wait)", "timer (active_timers)"),
+        ("system", "--recheck=1h", "resources (system_wait)", "resources (system_wait)"),
+        ("system", "--expires=1h", "resources (system_wait)", "resources (system_wait)"),
     ] {
-        let sandbox = started("true");
-        let item = work(&sandbox, "x", &["--pick"]);
-        wait(&sandbox, kind, flags);
-        assert_includes(&shown(&sandbox, &item), json!({ "scheduling_state": state, "revision": 2 }));
-        assert_eq!(decisions(&sandbox), [closing]);
-        assert_eq!(field(&sandbox, "status"), "asleep");
+        for (has_item, decided) in [(true, of_item), (false, of_agent)] {
+            let sandbox = started("true");
+            let item = has_item.then(|| work(&sandbox, "x", &["--pick"]));
+            wait(&sandbox, kind, &words(flag));
+            if let Some(item) = item {
+                let expected = json!({ "scheduling_state": format!("waiting_{kind}"), "revision": 2 });
+                assert_includes(&shown(&sandbox, &item), expected);
+            }
+            let turn = ["emit_system_tick (system_wait)", "start_model_turn (system_tick) completed"];
+            let mut expected = if kind == "system" { turn.map(str::to_owned).to_vec() } else { Vec::new() };
+            expected.push(format!("wait_for_{decided}"));
+            assert_eq!(decisions(&sandbox), expected, "{kind} {flag}, of an item: {has_item}");
+            assert_eq!(field(&sandbox, "closure.outcome"), "waiting", "{kind} {flag}");
+            assert_eq!(field(&sandbox, "status"), "asleep", "{kind} {flag}");
+        }
     }
-    let sandbox = started("true");
-    let item = work(&sandbox, "x", &["--pick"]);
-    wait(&sandbox, "system", &["--recheck", "1h"]);
-    assert_eq!(shown(&sandbox, &item)["scheduling_state"], "waiting_system");
-    assert_eq!(decisions(&sandbox), SYSTEM_WAIT);
-}
-
-#[test]
-fn each_kind_of_wait_of_the_whole_agent_has_its_rung() {
-    for (kind, flags, expected) in [
-        ("operator", &[][..], "wait_for_operator (agent_operator_wait)"),
-        ("external", &["--resource", "r"], "wait_for_external_change (agent_external_wait)"),
-        ("timer", &["--in", "1h"], "wait_for_timer (active_timers)"),
-    ] {
-        let sandbox = started("true");
-        wait(&sandbox, kind, flags);
-        assert_eq!(decisions(&sandbox), [expected]);
-    }
-    // No message ends a wait of kind `system`, so the agent gets one turn, then waits for the
-    // expiry.
-    let sandbox = started("true");
-    wait(&sandbox, "system", &["--expires", "1h"]);
-    assert_eq!(decisions(&sandbox), SYSTEM_WAIT);
-    assert_eq!(field(&sandbox, "closure.outcome"), "waiting");
 }
 
 #[test]
@@ -393,6 +374,7 @@ fn only_the_wait_that_matches_a_message_or_hint_is_resolved() {
         ("external", &["--resource", "r"], "wake ada --resource r"),
         ("external", &["--source", "webhook"], "wake ada --source webhook:ci"),
         ("external", &[], "enqueue ada green --origin webhook"),
+        ("external", &["--resource", "r"], "wake ada --wait WAIT"),
     ] {
         let sandbox = started("true");
         // A second wait of the agent, which the trigger does not match, must survive the step.
@@ -400,25 +382,15 @@ fn only_the_wait_that_matches_a_message_or_hint_is_resolved() {
         let other = wait(&sandbox, "external", &["--work-item", &aside, "--resource", "other"]);
         let waiting = wait(&sandbox, kind, flags);
         assert_eq!(step(&sandbox)["model_reentry"], false);
-        sandbox.run(words(trigger));
+        sandbox.run(words(&trigger.replace("WAIT", &waiting)));
         let done = decisions(&sandbox);
+        let is_hint = done.first().is_some_and(|first| first == "emit_system_tick (wake_hint)");
+        assert_eq!(is_hint, trigger.starts_with("wake"), "{trigger:?}: {done:?}");
         assert!(done.iter().any(|line| line.ends_with("completed")), "{trigger:?}: {done:?}");
         assert_eq!(waits(&sandbox), [other], "{trigger:?}");
         let expected = ["active", "active", "resolved"];
         assert_eq!(history(&sandbox, "wait_transition", &waiting), expected, "{trigger:?}");
     }
-}
-
-#[test]
-fn a_hint_that_names_a_wait_resolves_only_that_wait() {
-    let sandbox = started("true");
-    let one = wait(&sandbox, "external", &["--resource", "r"]);
-    let other = wait(&sandbox, "external", &["--resource", "s"]);
-    step(&sandbox);
-    sandbox.run(["wake", "ada", "--wait", &other]);
-    let done = decisions(&sandbox);
-    assert_eq!(done[..2], ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed"]);
-    assert_eq!(waits(&sandbox), [one]);
 }
 
 #[test]
