@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::harness::{Sandbox, each_in_parallel};
-use crate::scenarios::{AGENT, SCENARIOS, Scenario, TICK, after, created, queued, started};
+use crate::scenarios::{AGENT, SCENARIOS, Scenario, after, command, created, queued, started, tick};
 use crate::setup::{
     Beside, decision, edit_state, eventually, extend_policy, field, hook, number, objects, processes, record,
     say, words,
@@ -26,115 +26,72 @@ const STEPS: usize = 3;
 
 /// Situations that the crash tests lack: several processes, or many messages in the inbox.
 const SITUATIONS: &[Scenario] = &[
-    Scenario {
-        name: "the backoff of a failure is over",
-        prepare: || {
-            let sandbox = with_message("false", "[recovery]\nmax_attempts = 3\n");
-            sandbox.cmd(words("tick ada")).output();
-            sandbox.pass(3600);
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "an outcome that begins a task and delegates",
-        prepare: || {
-            const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *task_result*) ;; *)
+    tick("the backoff of a failure is over", || {
+        let sandbox = with_message("false", "[recovery]\nmax_attempts = 3\n");
+        sandbox.cmd(words("tick ada")).output();
+        sandbox.pass(3600);
+        sandbox
+    }),
+    tick("an outcome that begins a task and delegates", || {
+        const ANSWER: &str = r#"case $(cat "$DORMOUSE_CONTEXT") in *task_result*) ;; *)
                 printf '{"actions": [
                     {"do": "task.start", "command": ["sh", "-c", "until test -e go || ! test -e $HOME; do sleep 0.05; done"]},
                     {"do": "task.start", "delegate": "kid", "text": "help"},
                     {"do": "wait", "kind": "task", "reason": "the help of the kid"}]}' > "$DORMOUSE_OUTCOME"
                 esac"#;
-            with_message(ANSWER, "")
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "an outcome that the last attempt leaves, and then the agent stops",
-        prepare: || with_message("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n"),
-        ..TICK
-    },
-    Scenario {
-        name: "the start of a task",
-        prepare: started,
-        command: "task start -a ada -- sh -c UNTIL_GO",
-        ..TICK
-    },
-    Scenario { name: "a task without its supervisor", prepare: without_supervisor, ..TICK },
-    Scenario {
-        name: "the stop of an agent with a task",
-        prepare: without_supervisor,
-        command: "stop ada",
-        ..TICK
-    },
-    Scenario { name: "the start of a delegation", prepare: started, command: DELEGATION, ..TICK },
-    Scenario {
-        name: "the end of a delegation",
-        prepare: || after(started(), &[DELEGATION, "enqueue kid more", "tick kid"]),
-        command: "tick kid",
-        ..TICK
-    },
-    Scenario {
-        name: "more dropped files than a step takes in",
-        prepare: || {
-            let sandbox = started();
-            extend_policy(&sandbox, AGENT, "[limits]\nmax_drops_per_step = 2\n");
-            for at in 0..5 {
-                let body = format!("{{\"text\":\"{at}\",\"dedupe_key\":\"{}\"}}\n", at / 2);
-                fs::write(sandbox.agent(AGENT).join(format!("inbox/{at}.json")), body).unwrap();
-            }
-            fs::write(sandbox.agent(AGENT).join("inbox/0-bad.json"), "{").unwrap();
-            fs::write(sandbox.agent(AGENT).join("inbox/1-bad.json"), "{").unwrap();
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "a file that interjects is dropped into a backoff",
-        prepare: || {
-            let sandbox = with_message("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n");
-            sandbox.cmd(words("tick ada")).output();
-            let body = "{\"text\":\"now\",\"priority\":\"interject\"}\n";
-            fs::write(sandbox.agent(AGENT).join("inbox/now.json"), body).unwrap();
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "a message behind many that are stale",
-        prepare: || {
-            let sandbox = started();
-            let batch: String = (0..70).map(|at| format!("{{\"text\":\"{at}\",\"ttl\":\"1s\"}}\n")).collect();
-            assert_eq!(sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output().code(), 0);
-            sandbox.pass(3600);
-            sandbox.run(words("enqueue ada fresh"));
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "a message behind many invalid files",
-        prepare: || {
-            let sandbox = started();
-            let inbox = sandbox.agent(AGENT).join("inbox");
-            for at in 0..70 {
-                fs::write(inbox.join(format!("0-msg_{at:08x}00007000800000000000000{}.json", at % 7)), "{}")
-                    .unwrap();
-            }
-            sandbox.run(words("enqueue ada fresh"));
-            sandbox
-        },
-        ..TICK
-    },
-    Scenario {
-        name: "transitions with an on-state-change hook",
-        prepare: || {
-            let sandbox = queued();
-            hook(&sandbox.store(), "on-state-change", "true");
-            sandbox
-        },
-        ..TICK
-    },
+        with_message(ANSWER, "")
+    }),
+    tick("an outcome that the last attempt leaves, and then the agent stops", || {
+        with_message("false", "[recovery]\nmax_attempts = 1\non_exhausted = \"stop\"\n")
+    }),
+    command("the start of a task", "task start -a ada -- sh -c UNTIL_GO", started),
+    tick("a task without its supervisor", without_supervisor),
+    command("the stop of an agent with a task", "stop ada", without_supervisor),
+    command("the start of a delegation", DELEGATION, started),
+    command("the end of a delegation", "tick kid", || {
+        after(started(), &[DELEGATION, "enqueue kid more", "tick kid"])
+    }),
+    tick("more dropped files than a step takes in", || {
+        let sandbox = started();
+        extend_policy(&sandbox, AGENT, "[limits]\nmax_drops_per_step = 2\n");
+        for at in 0..5 {
+            let body = format!("{{\"text\":\"{at}\",\"dedupe_key\":\"{}\"}}\n", at / 2);
+            fs::write(sandbox.agent(AGENT).join(format!("inbox/{at}.json")), body).unwrap();
+        }
+        fs::write(sandbox.agent(AGENT).join("inbox/0-bad.json"), "{").unwrap();
+        fs::write(sandbox.agent(AGENT).join("inbox/1-bad.json"), "{").unwrap();
+        sandbox
+    }),
+    tick("a file that interjects is dropped into a backoff", || {
+        let sandbox = with_message("false", "[recovery]\nmax_attempts = 3\nbase = \"1h\"\n");
+        sandbox.cmd(words("tick ada")).output();
+        let body = "{\"text\":\"now\",\"priority\":\"interject\"}\n";
+        fs::write(sandbox.agent(AGENT).join("inbox/now.json"), body).unwrap();
+        sandbox
+    }),
+    tick("a message behind many that are stale", || {
+        let sandbox = started();
+        let batch: String = (0..70).map(|at| format!("{{\"text\":\"{at}\",\"ttl\":\"1s\"}}\n")).collect();
+        assert_eq!(sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output().code(), 0);
+        sandbox.pass(3600);
+        sandbox.run(words("enqueue ada fresh"));
+        sandbox
+    }),
+    tick("a message behind many invalid files", || {
+        let sandbox = started();
+        let inbox = sandbox.agent(AGENT).join("inbox");
+        for at in 0..70 {
+            fs::write(inbox.join(format!("0-msg_{at:08x}00007000800000000000000{}.json", at % 7)), "{}")
+                .unwrap();
+        }
+        sandbox.run(words("enqueue ada fresh"));
+        sandbox
+    }),
+    tick("transitions with an on-state-change hook", || {
+        let sandbox = queued();
+        hook(&sandbox.store(), "on-state-change", "true");
+        sandbox
+    }),
 ];
 
 const DELEGATION: &str = "task start -a ada --delegate kid help";

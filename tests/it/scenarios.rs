@@ -36,6 +36,22 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    const fn again(self, again: &'static [i32]) -> Scenario {
+        Scenario { again, ..self }
+    }
+
+    const fn every(self, every: usize) -> Scenario {
+        Scenario { every, ..self }
+    }
+
+    const fn stdin(self, stdin: &'static str) -> Scenario {
+        Scenario { stdin, ..self }
+    }
+
+    const fn not_durable(self) -> Scenario {
+        Scenario { is_durable: false, ..self }
+    }
+
     pub fn args(&self, sandbox: &Sandbox) -> Vec<String> {
         words_about(sandbox, self.command)
     }
@@ -55,7 +71,7 @@ pub fn prepared() -> Vec<(Sandbox, Vec<String>)> {
 const UNTIL_GO: &str = "until test -e go || ! test -e \"$HOME\"; do sleep 0.05; done";
 
 /// Base of all scenarios: a step of an agent with one message, interrupted at every system call.
-pub const TICK: Scenario = Scenario {
+const TICK: Scenario = Scenario {
     name: "",
     prepare: queued,
     command: "tick ada",
@@ -66,80 +82,66 @@ pub const TICK: Scenario = Scenario {
 };
 
 /// Scenario of a step of an agent, in the state directory that `prepare` makes.
-const fn tick(name: &'static str, prepare: fn() -> Sandbox) -> Scenario {
+pub const fn tick(name: &'static str, prepare: fn() -> Sandbox) -> Scenario {
     Scenario { name, prepare, ..TICK }
 }
 
-const fn command(name: &'static str, prepare: fn() -> Sandbox, command: &'static str) -> Scenario {
+pub const fn command(name: &'static str, command: &'static str, prepare: fn() -> Sandbox) -> Scenario {
     Scenario { name, prepare, command, ..TICK }
 }
 
 /// Scenarios in which one process does all the work.
 pub const SCENARIOS: &[Scenario] = &[
-    command("enqueue", started, "enqueue ada hello"),
-    command("enqueue, in a clone without empty directories", cloned, "enqueue ada hello"),
-    command("enqueue --dedupe-key, first", started, "enqueue ada hello --dedupe-key k"),
-    command(
-        "enqueue --dedupe-key, again",
-        || after(started(), &["enqueue ada hello --dedupe-key k"]),
-        "enqueue ada hello --dedupe-key k",
-    ),
-    command(
-        "enqueue --dedupe-key, in a clone with keys",
-        || {
-            let sandbox =
-                after(started(), &["enqueue ada hello --dedupe-key k", "enqueue ada hello --dedupe-key l"]);
-            forget_what_git_ignores(&sandbox);
-            sandbox
-        },
-        "enqueue ada hello --dedupe-key m",
-    ),
-    Scenario {
-        stdin: "{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n",
-        ..command("enqueue --batch", started, "enqueue ada --batch")
-    },
-    command("wake", started, "wake ada look"),
-    Scenario { again: &[0, 4], ..command("start", || created(TURN, ""), "start ada") },
-    command("stop, idle", queued, "stop ada"),
-    command("stop, an abandoned run", || killed_before_the_note(queued()), "stop ada"),
+    command("enqueue", "enqueue ada hello", started),
+    command("enqueue, in a clone without empty directories", "enqueue ada hello", cloned),
+    command("enqueue --dedupe-key, first", "enqueue ada hello --dedupe-key k", started),
+    command("enqueue --dedupe-key, again", "enqueue ada hello --dedupe-key k", || {
+        after(started(), &["enqueue ada hello --dedupe-key k"])
+    }),
+    command("enqueue --dedupe-key, in a clone with keys", "enqueue ada hello --dedupe-key m", || {
+        let sandbox =
+            after(started(), &["enqueue ada hello --dedupe-key k", "enqueue ada hello --dedupe-key l"]);
+        forget_what_git_ignores(&sandbox);
+        sandbox
+    }),
+    command("enqueue --batch", "enqueue ada --batch", started)
+        .stdin("{\"text\":\"one\"}\n{\"text\":\"two\"}\n{\"text\":\"three\"}\n"),
+    command("wake", "wake ada look", started),
+    command("start", "start ada", || created(TURN, "")).again(&[0, 4]),
+    command("stop, idle", "stop ada", queued),
+    command("stop, an abandoned run", "stop ada", || killed_before_the_note(queued())),
     tick("tick: claim, turn, settle", queued),
-    Scenario {
-        is_durable: false,
-        ..tick("tick: claim, turn, settle, without syncs", || {
-            let sandbox = queued();
-            edit_file(&sandbox.store().join("dormouse.toml"), |text| {
-                text.replace("durability = \"full\"", "durability = \"process\"")
-            });
-            sandbox
-        })
-    },
+    tick("tick: claim, turn, settle, without syncs", || {
+        let sandbox = queued();
+        edit_file(&sandbox.store().join("dormouse.toml"), |text| {
+            text.replace("durability = \"full\"", "durability = \"process\"")
+        });
+        sandbox
+    })
+    .not_durable(),
     tick("tick: a second turn in the same month", || {
         after(queued(), &["enqueue ada again --dedupe-key k", "tick ada"])
     }),
-    Scenario { again: &[0, 7], ..tick("tick: a turn that fails", || failing(2)) },
-    Scenario { again: &[0, 7], ..tick("tick: a turn that fails for the last time", || failing(1)) },
-    Scenario {
-        again: &[0, 7],
-        every: 2,
-        is_durable: false,
-        ..tick("tick: a dead letter with a hook on-attention", || {
-            let sandbox = failing(1);
-            hook(&sandbox.store(), "on-attention", r#"cat >> "$HOME/told""#);
-            sandbox
-        })
-    },
+    tick("tick: a turn that fails", || failing(2)).again(&[0, 7]),
+    tick("tick: a turn that fails for the last time", || failing(1)).again(&[0, 7]),
+    tick("tick: a dead letter with a hook on-attention", || {
+        let sandbox = failing(1);
+        hook(&sandbox.store(), "on-attention", r#"cat >> "$HOME/told""#);
+        sandbox
+    })
+    .again(&[0, 7])
+    .every(2)
+    .not_durable(),
     tick("tick: reduce", || after(started(), &["enqueue ada note --kind control"])),
     tick("tick: a wake hint becomes a tick", || after(started(), &["wake ada look"])),
-    Scenario {
-        again: &[0, 7],
-        ..tick("tick: hand-written files, a good one and a bad one", || {
-            let sandbox = started();
-            let inbox = sandbox.agent(AGENT).join("inbox");
-            fs::write(inbox.join("good.json"), "{\"text\":\"hello\"}\n").unwrap();
-            fs::write(inbox.join("bad.json"), "{\"text\":").unwrap();
-            sandbox
-        })
-    },
+    tick("tick: hand-written files, a good one and a bad one", || {
+        let sandbox = started();
+        let inbox = sandbox.agent(AGENT).join("inbox");
+        fs::write(inbox.join("good.json"), "{\"text\":\"hello\"}\n").unwrap();
+        fs::write(inbox.join("bad.json"), "{\"text\":").unwrap();
+        sandbox
+    })
+    .again(&[0, 7]),
     tick("tick: recovery, the turn ended and no record says so", || killed_before_the_note(queued())),
     tick("tick: recovery, the turn never began", || killed_before_it_began(queued())),
     tick("tick: recovery, the turn's end was noted", || killed_after_the_note(queued())),
@@ -147,63 +149,41 @@ pub const SCENARIOS: &[Scenario] = &[
         killed_at(queued(), |call| call.rest.contains("/ledger/") && call.act() == "open")
     }),
     tick("tick: sleep", started),
-    Scenario {
-        // The step makes over a thousand similar renames; interrupting each takes too long.
-        every: 61,
-        ..tick("tick: a backlog is filed", || {
-            let sandbox = started();
-            // A single batch of more than 1024 messages would be stored as a directory, which
-            // leaves nothing for the step to file.
-            for _ in 0..2 {
-                let batch: String = (0..550).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
-                let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
-                assert_eq!(ran.stdout.lines().count(), 550, "{ran}");
-            }
-            sandbox.run(words("wake ada"));
-            sandbox
-        })
-    },
-    Scenario { again: &[0, 4], ..command("queue requeue", dead, "queue requeue DEAD") },
-    Scenario {
-        again: &[0, 4],
-        ..command(
-            "recover, a failed agent",
-            || {
-                let sandbox = failing(2);
-                assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
-                sandbox
-            },
-            "recover ada",
+    // The step makes over a thousand similar renames; interrupting each takes too long.
+    tick("tick: a backlog is filed", || {
+        let sandbox = started();
+        // A single batch of more than 1024 messages would be stored as a directory, which
+        // leaves nothing for the step to file.
+        for _ in 0..2 {
+            let batch: String = (0..550).map(|at| format!("{{\"text\":\"{at}\"}}\n")).collect();
+            let ran = sandbox.cmd(words("enqueue ada --batch")).stdin(batch).output();
+            assert_eq!(ran.stdout.lines().count(), 550, "{ran}");
+        }
+        sandbox.run(words("wake ada"));
+        sandbox
+    })
+    .every(61),
+    command("queue requeue", "queue requeue DEAD", dead).again(&[0, 4]),
+    command("recover, a failed agent", "recover ada", || {
+        let sandbox = failing(2);
+        assert_eq!(sandbox.cmd(words("tick ada")).output().code(), 7);
+        sandbox
+    })
+    .again(&[0, 4]),
+    command("recover, an abandoned run", "recover ada", || killed_before_the_note(queued())).again(&[0, 4]),
+    command("work add", "work add objective -a ada --plan prose --pick", started),
+    command("work complete, with a plan and a wait", "work complete ITEM --result done", || {
+        after(
+            started(),
+            &["work add objective -a ada --plan prose --pick", "wait -a ada --on external --reason why"],
         )
-    },
-    Scenario {
-        again: &[0, 4],
-        ..command("recover, an abandoned run", || killed_before_the_note(queued()), "recover ada")
-    },
-    command("work add", started, "work add objective -a ada --plan prose --pick"),
-    Scenario {
-        again: &[0, 4],
-        ..command(
-            "work complete, with a plan and a wait",
-            || {
-                after(
-                    started(),
-                    &[
-                        "work add objective -a ada --plan prose --pick",
-                        "wait -a ada --on external --reason why",
-                    ],
-                )
-            },
-            "work complete ITEM --result done",
-        )
-    },
-    command(
-        "wait, in the place of another",
-        || after(started(), &["work add objective -a ada --pick", "wait -a ada --on external --reason why"]),
-        "wait -a ada --on operator --reason why",
-    ),
-    command("timer add", started, "timer add -a ada --in 1h look"),
-    command("enqueue --in", started, "enqueue ada later --in 1h --dedupe-key k"),
+    })
+    .again(&[0, 4]),
+    command("wait, in the place of another", "wait -a ada --on operator --reason why", || {
+        after(started(), &["work add objective -a ada --pick", "wait -a ada --on external --reason why"])
+    }),
+    command("timer add", "timer add -a ada --in 1h look", started),
+    command("enqueue --in", "enqueue ada later --in 1h --dedupe-key k", started),
     tick("tick: timers fire", || {
         let sandbox = after(
             started(),
@@ -218,21 +198,18 @@ pub const SCENARIOS: &[Scenario] = &[
     }),
     command(
         "work update, with a new plan",
-        with_item,
         "work update ITEM --objective other --todo one --plan prose",
+        with_item,
     ),
-    Scenario { stdin: "# Another plan\n", ..command("work plan", with_item, "work plan ITEM -") },
-    command("work block", with_item, "work block ITEM --reason why --recheck 1h"),
-    Scenario {
-        again: &[0, 4],
-        ..command(
-            "work unblock",
-            || after(with_item(), &["work block ITEM --reason why --recheck 1h"]),
-            "work unblock ITEM --reason because",
-        )
-    },
+    command("work plan", "work plan ITEM -", with_item).stdin("# Another plan\n"),
+    command("work block", "work block ITEM --reason why --recheck 1h", with_item),
+    command("work unblock", "work unblock ITEM --reason because", || {
+        after(with_item(), &["work block ITEM --reason why --recheck 1h"])
+    })
+    .again(&[0, 4]),
     command(
         "work pick --clear-blocker, with a wait",
+        "work pick ITEM --clear-blocker --reason because",
         || {
             after(
                 with_item(),
@@ -242,24 +219,15 @@ pub const SCENARIOS: &[Scenario] = &[
                 ],
             )
         },
-        "work pick ITEM --clear-blocker --reason because",
     ),
-    Scenario {
-        again: &[0, 3],
-        ..command(
-            "wait cancel",
-            || after(started(), &["wait -a ada --on external --reason why"]),
-            "wait cancel WAIT",
-        )
-    },
-    Scenario {
-        again: &[0, 3],
-        ..command(
-            "timer cancel, a message that was put off",
-            || after(started(), &["enqueue ada later --in 1h --dedupe-key k"]),
-            "timer cancel TIMER",
-        )
-    },
+    command("wait cancel", "wait cancel WAIT", || {
+        after(started(), &["wait -a ada --on external --reason why"])
+    })
+    .again(&[0, 3]),
+    command("timer cancel, a message that was put off", "timer cancel TIMER", || {
+        after(started(), &["enqueue ada later --in 1h --dedupe-key k"])
+    })
+    .again(&[0, 3]),
     tick("tick: a recheck, an expiry and a reminder are due", || {
         let sandbox = after(
             with_item(),
@@ -277,71 +245,42 @@ pub const SCENARIOS: &[Scenario] = &[
         let in_bobs = |call: &Call| call.act() == "open" && call.rest.contains("/agents/bob/tmp/");
         killed_at(answering(), in_bobs)
     }),
-    Scenario {
-        again: &[0, 7],
-        // The turn calls `dormouse`, and the disk model does not see the writes of that process.
-        is_durable: false,
-        ..tick("tick: a turn that yields", yielding)
-    },
-    Scenario {
-        stdin: "halfway\n",
-        ..command(
-            "yield, with a checkpoint",
-            || killed_before_it_began(queued()).inside(AGENT),
-            "yield --checkpoint -",
-        )
-    },
-    Scenario {
-        stdin: "halfway\n",
-        ..command(
-            "yield, with another checkpoint",
-            || {
-                let sandbox = killed_before_it_began(queued()).inside(AGENT);
-                sandbox.cmd(words("yield --checkpoint -")).stdin("not yet\n").exits(0);
-                sandbox
-            },
-            "yield --checkpoint -",
-        )
-    },
-    command(
-        "safe-point, with something to hand over",
-        || {
-            let sandbox = killed_before_it_began(queued());
-            sandbox.run(words("enqueue ada hurry --priority interject"));
-            sandbox.run(words("enqueue ada more --priority interject --dedupe-key k"));
-            sandbox.inside(AGENT)
-        },
-        "safe-point",
-    ),
-    command(
-        "non-preemptible begin",
-        || killed_before_it_began(queued()).inside(AGENT),
-        "non-preemptible begin --deadline 5s",
-    ),
-    command("resume", suspended, "resume ada"),
-    Scenario {
-        again: &[0, 7],
-        ..tick("tick: a suspended run is resumed", || after(suspended(), &["resume ada"]))
-    },
-    Scenario {
-        // The interrupted first call may have failed the run, which a second call can't.
-        again: &[0, 4],
-        ..command("fail, an abandoned run", || killed_before_the_note(queued()), "fail ada --reason enough")
-    },
-    command(
-        "gc",
-        || {
-            let sandbox = created(&format!("echo said; {TURN}"), "");
-            sandbox.run(words("start ada"));
-            for text in ["old", "new", "newest"] {
-                sandbox.run(["enqueue", AGENT, text]);
-                sandbox.run(words("tick ada --until-idle"));
-                sandbox.pass(60 * 24 * 3600);
-            }
-            sandbox
-        },
-        "gc ada",
-    ),
+    // The turn calls `dormouse`, and the disk model does not see the writes of that process.
+    tick("tick: a turn that yields", yielding).again(&[0, 7]).not_durable(),
+    command("yield, with a checkpoint", "yield --checkpoint -", || {
+        killed_before_it_began(queued()).inside(AGENT)
+    })
+    .stdin("halfway\n"),
+    command("yield, with another checkpoint", "yield --checkpoint -", || {
+        let sandbox = killed_before_it_began(queued()).inside(AGENT);
+        sandbox.cmd(words("yield --checkpoint -")).stdin("not yet\n").exits(0);
+        sandbox
+    })
+    .stdin("halfway\n"),
+    command("safe-point, with something to hand over", "safe-point", || {
+        let sandbox = killed_before_it_began(queued());
+        sandbox.run(words("enqueue ada hurry --priority interject"));
+        sandbox.run(words("enqueue ada more --priority interject --dedupe-key k"));
+        sandbox.inside(AGENT)
+    }),
+    command("non-preemptible begin", "non-preemptible begin --deadline 5s", || {
+        killed_before_it_began(queued()).inside(AGENT)
+    }),
+    command("resume", "resume ada", suspended),
+    tick("tick: a suspended run is resumed", || after(suspended(), &["resume ada"])).again(&[0, 7]),
+    // The interrupted first call may have failed the run, which a second call can't.
+    command("fail, an abandoned run", "fail ada --reason enough", || killed_before_the_note(queued()))
+        .again(&[0, 4]),
+    command("gc", "gc ada", || {
+        let sandbox = created(&format!("echo said; {TURN}"), "");
+        sandbox.run(words("start ada"));
+        for text in ["old", "new", "newest"] {
+            sandbox.run(["enqueue", AGENT, text]);
+            sandbox.run(words("tick ada --until-idle"));
+            sandbox.pass(60 * 24 * 3600);
+        }
+        sandbox
+    }),
 ];
 
 /// Returns an agent with a message whose turn yields at first, and then checks its checkpoint.
