@@ -278,12 +278,10 @@ fn a_refusal_inside_a_turn_names_what_would_allow_the_command() {
     let sandbox = family();
     let _ = in_turn_of(&sandbox, "boss", "stop ada; stop boss");
     let talk = fs::read_to_string(sandbox.home().join("talk")).unwrap();
-    assert_eq!(
-        talk,
-        "dormouse: ada: this is a turn or task of `boss`: it can't stop `ada`, which is not its child\n\
-         hint: `lifecycle = \"all\"` below [authority] in the agent.toml of `boss` lets it\n\
-         dormouse: boss: this is a turn of `boss` itself: it can't stop its own agent\n\
-         hint: end the turn; then stop the agent from outside\n"
-    );
+    let expected = "dormouse: ada: this is a turn or task of `boss`: it can't stop `ada`, which is not its child\n\
+                    hint: `lifecycle = \"all\"` below [authority] in the agent.toml of `boss` lets it\n\
+                    dormouse: boss: this is a turn of `boss` itself: it can't stop its own agent\n\
+                    hint: end the turn; then stop the agent from outside\n";
+    assert_eq!(talk, expected);
     sandbox.cmd(["--json", "get", "nobody"]).fails(3, "no_agent");
 }

@@ -31,9 +31,8 @@ fn init_makes_the_state_directory_in_the_named_place() {
         cmd.prints(&format!("made [SANDBOX]/{made}\n"));
         assert!(sandbox.root().join(made).join("dormouse.toml").is_file());
     }
-    sandbox
-        .cmd(["-C", "one", "init"])
-        .prints("[SANDBOX]/project/one/.dormouse is there already: nothing changed\n");
+    let expected = "[SANDBOX]/project/one/.dormouse is there already: nothing changed\n";
+    sandbox.cmd(["-C", "one", "init"]).prints(expected);
     assert!(!sandbox.project().join("one/.dormouse/.dormouse").exists());
 }
 
@@ -93,10 +92,8 @@ fn a_profile_that_does_not_exist_is_an_error() {
          hint: there is none yet: write a table [profiles.careful] into dormouse.toml\n",
     );
     settings(&sandbox, "[profiles.fast]\n[profiles.slow]\n");
-    sandbox
-        .cmd(create)
-        .status(2)
-        .complains("dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n");
+    let expected = "dormouse: --profile: no profile `careful`\nhint: there is fast, slow\n";
+    sandbox.cmd(create).status(2).complains(expected);
     sandbox.run(["create", "ada", "--profile", "fast", "--", "true"]);
     sandbox.run(["start", "ada"]);
     // The agent's policy uses the profile `fast`, which the user now removes from dormouse.toml.
@@ -145,20 +142,16 @@ fn lineage_is_in_the_identity_and_in_the_list() {
         ])
     };
     let rows: Vec<Value> = lines.iter().map(row).collect();
-    assert_eq!(
-        json!(rows),
-        json!([
-            ["boss", "named", "public", null, null, true],
-            ["kid", "child", "private", "boss", "boss", true],
-            ["open", "child", "public", "boss", "boss", true],
-            ["shy", "named", "private", null, null, true],
-        ])
-    );
+    let expected = json!([
+        ["boss", "named", "public", null, null, true],
+        ["kid", "child", "private", "boss", "boss", true],
+        ["open", "child", "public", "boss", "boss", true],
+        ["shy", "named", "private", null, null, true],
+    ]);
+    assert_eq!(json!(rows), expected);
     let boss = sandbox.json(["get", "boss"]);
-    assert_eq!(
-        boss["children"],
-        json!([{ "agent": "kid", "status": "booting" }, { "agent": "open", "status": "booting" }])
-    );
+    let expected = json!([{ "agent": "kid", "status": "booting" }, { "agent": "open", "status": "booting" }]);
+    assert_eq!(boss["children"], expected);
     assert_eq!(sandbox.json(["get", "kid"])["parent"], "boss");
     assert_eq!(sandbox.json(["get", "kid", "children"]), json!([]));
     sandbox.cmd(["create", "x", "--visibility", "secret", "--", "true"]).status(2).output();

@@ -233,10 +233,8 @@ fn an_agent_is_exported_and_removed() {
     let again = machine.run(["enqueue", "ada", "third"]);
     assert!(again.starts_with("msg_"), "an export changes nothing: {again}");
     let removed = machine.json(["rm", "ada", "--force"]);
-    assert_eq!(
-        (removed["removed"].as_bool(), removed["unfinished"]["messages"].as_u64()),
-        (Some(true), Some(2))
-    );
+    let expected = (Some(true), Some(2));
+    assert_eq!((removed["removed"].as_bool(), removed["unfinished"]["messages"].as_u64()), expected);
     assert_eq!(machine.cmd(["list"]).output().stdout, "");
     for words in [["get", "ada"], ["tick", "ada"]] {
         machine.cmd(words).exits(3);

@@ -56,10 +56,8 @@ fn a_turn_waits_for_the_slot_of_another_machine() {
     agent(&here, "bob", "echo done", 0);
     let ada = up(&here, "ada");
     let lacks = there.json(["tick", "bob"]);
-    assert_eq!(
-        (lacks["decision"].as_str(), lacks["reason"].as_str()),
-        (Some("wait_for_resources"), Some("slot"))
-    );
+    let expected = (Some("wait_for_resources"), Some("slot"));
+    assert_eq!((lacks["decision"].as_str(), lacks["reason"].as_str()), expected);
     let explained = there.run(["explain", "bob"]);
     assert!(explained.contains("all 1 in use") && explained.contains("by ada"), "{explained}");
     assert_eq!(there.json(["get", "bob"])["queue"]["pending"], 1, "the message stays in the queue");

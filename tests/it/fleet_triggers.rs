@@ -50,10 +50,8 @@ fn a_signature_is_verified_on_any_machine() {
     let answer = delivered(&other, &hook, "signed");
     assert_eq!(answer.status, 202, "{answer:?}");
     let message = one.json(["queue", "show", answer.body["message_id"].as_str().unwrap()]);
-    assert_eq!(
-        (message["origin"]["id"].as_str(), message["body"]["text"].as_str()),
-        (Some("github"), Some("signed"))
-    );
+    let expected = (Some("github"), Some("signed"));
+    assert_eq!((message["origin"]["id"].as_str(), message["body"]["text"].as_str()), expected);
     let wrong = Hook { secret: "wrong".to_owned(), path: hook.path.clone(), id: String::new() };
     assert_eq!(delivered(&other, &wrong, "signed").status, 401);
     assert_eq!(other.run(["trigger", "show", &hook.id]).matches("key").count(), 0);

@@ -62,14 +62,10 @@ fn the_records_of_an_old_state_directory_are_read_correctly() {
     let lines = |args: &[&str]| sandbox.json_lines(args.iter().copied());
     let list = lines(&["list"]);
     assert_eq!(column(&list, "agent"), ["ada", "bob", "cyd", "dora", "eve"]);
-    assert_eq!(
-        column(&list, "posture"),
-        ["has_queued_input", "has_queued_input", "archived", "idle", "blocked"]
-    );
-    assert_eq!(
-        column(&list, "execution_state"),
-        ["completed", "failed", "runnable", "initializing", "waiting_resources"]
-    );
+    let expected = ["has_queued_input", "has_queued_input", "archived", "idle", "blocked"];
+    assert_eq!(column(&list, "posture"), expected);
+    let expected = ["completed", "failed", "runnable", "initializing", "waiting_resources"];
+    assert_eq!(column(&list, "execution_state"), expected);
     let pending: Vec<_> = list.iter().map(|line| line["pending"].as_u64().unwrap()).collect();
     assert_eq!(pending, [5, 1, 1, 0, 1]);
 
@@ -95,10 +91,8 @@ fn the_records_of_an_old_state_directory_are_read_correctly() {
     let retried = sandbox.json(["queue", "list", "-a", "bob"]);
     assert_eq!((&retried["attempt"], &retried["failures"][0]["attempt"]), (&json!(2), &json!(1)));
     let dead = sandbox.json(["queue", "dead", "-a", "bob"]);
-    assert_eq!(
-        (&dead["body"]["text"], dead["failures"].as_array().unwrap().len()),
-        (&json!("never works"), 2)
-    );
+    let expected = (&json!("never works"), 2);
+    assert_eq!((&dead["body"]["text"], dead["failures"].as_array().unwrap().len()), expected);
 
     let work = lines(&["work", "list", "-a", "ada"]);
     assert_eq!(
@@ -358,10 +352,8 @@ fn an_outcome_is_checked_before_the_turn_ends() {
     .unwrap();
     let answer = only_object(&sandbox.cmd(["check-outcome", "o.json", "--json"]).exits(6).stdout);
     let message = "o.json:3:3: $.actions[1]: invalid type: integer `7`, expected a string";
-    assert_includes(
-        &answer["error"],
-        json!({ "line": 3, "column": 3, "path": "o.json", "message": message }),
-    );
+    let expected = json!({ "line": 3, "column": 3, "path": "o.json", "message": message });
+    assert_includes(&answer["error"], expected);
     fs::write(&file, r#"{"actions": [{"do": "timer.add", "in": "1d"}]}"#).unwrap();
     sandbox.cmd(["check-outcome", "o.json"]).prints("o.json: an outcome with 1 action\n");
     let sandbox = started_with("true", "[limits]\nmax_actions = 1\n");

@@ -144,10 +144,8 @@ fn files_that_a_killed_sync_has_written_are_no_changes_of_its_clone() {
     }
     remote.agree();
     let counts = ["ada", "bob"].map(|name| processed(&remote.agent(0, name)));
-    assert_eq!(
-        counts.map(|found| (found.len(), found.values().max().copied())),
-        [(10, Some(1)), (3, Some(1))]
-    );
+    let expected = [(10, Some(1)), (3, Some(1))];
+    assert_eq!(counts.map(|found| (found.len(), found.values().max().copied())), expected);
 }
 
 /// Two clones, of which the second has pushed a change of `code` and a new file `other`.

@@ -776,11 +776,8 @@ fn the_harness_compares_the_status_and_output_of_a_command() {
     let ran = sandbox.cmd(["create", "ada", "--json", "--", "true"]).output();
     let created: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(created["status"], "booting");
-    sandbox
-        .cmd(["get", "bob", "-q"])
-        .env("NO_COLOR", "1")
-        .status(3)
-        .complains("dormouse: no agent `bob`\nhint: there is ada\n");
+    let expected = "dormouse: no agent `bob`\nhint: there is ada\n";
+    sandbox.cmd(["get", "bob", "-q"]).env("NO_COLOR", "1").status(3).complains(expected);
     sandbox.run(["start", "ada"]);
     sandbox.cmd(["enqueue", "ada", "hello"]).prints("msg_#1\n");
     assert_eq!(sandbox.json(["queue", "list", "-a", "ada"])["id"], sandbox.id("msg_#1"));

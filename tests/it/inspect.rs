@@ -127,9 +127,8 @@ fn list_shows_a_line_per_agent() {
     let lines = sandbox.json_lines(["list"]);
     let expected = json!({
         "agent": "ada", "status": "awake_idle", "execution_state": "completed", "posture": "has_queued_input",
-        "reason": "next is a message from you", "pending": 1,
-        "kind": "named", "visibility": "public", "hint": "the next tick decides",
-        "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
+        "reason": "next is a message from you", "pending": 1, "kind": "named", "visibility": "public",
+        "hint": "the next tick decides", "dead": 0, "last_turn_at": "2026-01-02T03:04:12.000Z",
     });
     assert_eq!(lines[0], expected);
     for (flags, expected) in [

@@ -464,9 +464,8 @@ fn recover_ends_a_backoff_at_once() {
     say(&sandbox, "work");
     let expected = "ada  start_model_turn (a message from you) → failed: exit status 1\n";
     sandbox.cmd(["tick", "ada"]).status(7).prints(expected);
-    sandbox
-        .cmd(["tick", "ada"])
-        .prints("ada  wait_for_timer (recovery backoff)  next due 2026-01-02T04:04:09.000Z\n");
+    let expected = "ada  wait_for_timer (recovery backoff)  next due 2026-01-02T04:04:09.000Z\n";
+    sandbox.cmd(["tick", "ada"]).prints(expected);
     sandbox.cmd(["recover", "ada"]).prints("ada  runnable (awake_idle)\n");
     assert_eq!(decision(&step(&sandbox)), TURN_FAILED);
     assert_eq!(field(&sandbox, "last_turn.attempt"), "2");
@@ -577,9 +576,8 @@ fn commands_print_the_expected_text_during_the_life_of_an_agent() {
          ada  start_model_turn (a message from you) → completed: done with 1\n\
          ada  sleep (nothing to do)\n",
     );
-    sandbox
-        .cmd(["briefs", "ada"])
-        .prints("2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n");
+    let expected = "2026-01-02T03:04:17.000Z  done with 1\n2026-01-02T03:04:17.000Z  mended\n";
+    sandbox.cmd(["briefs", "ada"]).prints(expected);
     let no_turn = "dormouse: ada: no turn will run: the hint ends no wait, and no work is runnable; the next \
                    turn is told of it\n";
     sandbox.cmd(["wake", "ada", "--reason", "a noise"]).stdout("msg_#3\n").complains(no_turn);
@@ -597,13 +595,11 @@ fn commands_print_the_expected_text_during_the_life_of_an_agent() {
     let expected = "dormouse: ada is stopped: it takes this up after `dormouse start ada`\n";
     sandbox.cmd(["enqueue", "ada", "in the morning"]).stdout("msg_#5\n").complains(expected);
     sandbox.cmd(["tick", "--all"]).prints("ada  stop (stopped)\n");
-    sandbox
-        .cmd(["list", "--columns", "agent,posture,queue,last"])
-        .prints("AGENT  POSTURE  QUEUE  LAST TURN\nada    stopped  1      4s ago\n");
+    let expected = "AGENT  POSTURE  QUEUE  LAST TURN\nada    stopped  1      4s ago\n";
+    sandbox.cmd(["list", "--columns", "agent,posture,queue,last"]).prints(expected);
     sandbox.cmd(["start", "ada"]).prints("ada  stopped → awake_idle\n");
-    sandbox
-        .cmd(["tick", "ada"])
-        .prints("ada  start_model_turn (a message from you) → completed: done with 1\n");
+    let expected = "ada  start_model_turn (a message from you) → completed: done with 1\n";
+    sandbox.cmd(["tick", "ada"]).prints(expected);
     sandbox.cmd(["state", "ada"]).prints(
         "ada is completed (8) since 2026-01-02T03:04:28.000Z (1s ago)\n\
          next: runnable\n\

@@ -107,10 +107,8 @@ fn a_body_of_json_comes_from_an_argument_a_file_or_stdin() {
         ("null", "", json!(null)),
     ] {
         let ran = sandbox.cmd(["enqueue", "ada", "--body-json", word]).stdin(stdin).exits(0);
-        assert_eq!(
-            message(&sandbox, ran.stdout.trim_end())["body"],
-            json!({ "type": "json", "value": value })
-        );
+        let expected = json!({ "type": "json", "value": value });
+        assert_eq!(message(&sandbox, ran.stdout.trim_end())["body"], expected);
     }
     sandbox
         .cmd(["enqueue", "ada", "--body-json", "{"])
@@ -159,28 +157,16 @@ fn a_message_carries_its_whole_provenance() {
          --correlation-id c1 --work-item {work} --ttl 1h30m"
     );
     let id = enqueue(&sandbox, &words(&flags));
-    assert_eq!(
-        record(&sandbox, format!("inbox/3-{id}.json")),
-        json!({
-            "schema": "dormouse/message/1",
-            "id": id,
-            "agent": "ada",
-            "kind": "webhook_event",
-            "priority": "background",
-            "origin": { "kind": "webhook", "id": "ci:main" },
-            "authority_class": "integration_signal",
-            "delivery_surface": "cli",
-            "admission_context": "local_process",
-            "trigger_kind": "external_event",
-            "body": { "type": "text", "text": "red" },
-            "work_item_id": work,
-            "resource": "github:org/repo#12",
-            "correlation_id": "c1",
-            "expires_at": "2026-01-02T04:34:09.000Z",
-            "attempt": 1,
-            "created_at": "2026-01-02T03:04:09.000Z",
-        })
-    );
+    let expected = json!({
+        "schema": "dormouse/message/1", "id": id, "agent": "ada", "kind": "webhook_event",
+        "priority": "background", "origin": { "kind": "webhook", "id": "ci:main" },
+        "authority_class": "integration_signal", "delivery_surface": "cli",
+        "admission_context": "local_process", "trigger_kind": "external_event",
+        "body": { "type": "text", "text": "red" }, "work_item_id": work, "resource": "github:org/repo#12",
+        "correlation_id": "c1", "expires_at": "2026-01-02T04:34:09.000Z", "attempt": 1,
+        "created_at": "2026-01-02T03:04:09.000Z",
+    });
+    assert_eq!(record(&sandbox, format!("inbox/3-{id}.json")), expected);
 }
 
 #[test]
@@ -269,17 +255,11 @@ fn messages_are_taken_by_priority_then_first_in_first_out() {
         enqueue(&sandbox, &[text, "--priority", priority]);
     }
     assert_eq!(queued(&sandbox), ["1", "2", "3", "4", "5", "6", "7"]);
-    assert_eq!(
-        sandbox.json(["get", "ada"])["queue"],
-        json!({
-            "pending": 7,
-            "by_priority": { "interject": 1, "next": 2, "normal": 2, "background": 2 },
-            "oldest_at": "2026-01-02T03:04:08.000Z",
-            "dropped_files": 0,
-            "rejected": 0,
-            "dead": 0,
-        })
-    );
+    let expected = json!({
+        "pending": 7, "by_priority": { "interject": 1, "next": 2, "normal": 2, "background": 2 },
+        "oldest_at": "2026-01-02T03:04:08.000Z", "dropped_files": 0, "rejected": 0, "dead": 0,
+    });
+    assert_eq!(sandbox.json(["get", "ada"])["queue"], expected);
     for text in ["1", "2", "3", "4", "5", "6", "7"] {
         let taken = step(&sandbox);
         assert_eq!(body(&message(&sandbox, taken["message_id"].as_str().unwrap())), text);
@@ -588,22 +568,15 @@ fn a_wake_hint_that_matches_a_wait_runs_a_turn_with_its_reason() {
     let sandbox = started("cp \"$DORMOUSE_CONTEXT\" context");
     sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "r", "--resource", "job:7"]);
     let hint = sandbox.run(["wake", "ada", "the build is red", "--source", "ci", "--resource", "job:7"]);
-    assert_eq!(
-        decisions(&sandbox),
-        ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed", SLEEP]
-    );
+    let expected = ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed", SLEEP];
+    assert_eq!(decisions(&sandbox), expected);
     let context: Value = json_in(sandbox.project().join("context"));
     assert_includes(
         &context["message"],
         json!({
-            "body.text": "",
-            "body_is": "evidence",
-            "authority_class": "integration_signal",
-            "hint.source": "ci",
-            "hint.reason": "the build is red",
-            "origin": { "kind": "system", "id": "ci" },
-            "resource": "job:7",
-            "causation_id": hint.trim_end(),
+            "body.text": "", "body_is": "evidence", "authority_class": "integration_signal",
+            "hint.source": "ci", "hint.reason": "the build is red",
+            "origin": { "kind": "system", "id": "ci" }, "resource": "job:7", "causation_id": hint.trim_end(),
             "idempotency_key": format!("wake_hint:resource:job:7:{}", hint.trim_end()),
         }),
     );
@@ -644,10 +617,8 @@ fn a_queued_message_precedes_a_hint() {
 fn while_stopped_hints_are_recorded_as_ignored() {
     let sandbox = started("true");
     sandbox.run(["stop", "ada"]);
-    sandbox
-        .cmd(["wake", "ada"])
-        .stdout("msg_#1\n")
-        .complains("dormouse: ada: no turn will run: it is stopped, and ignores the hint\n");
+    let expected = "dormouse: ada: no turn will run: it is stopped, and ignores the hint\n";
+    sandbox.cmd(["wake", "ada"]).stdout("msg_#1\n").complains(expected);
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     sandbox.run(["start", "ada"]);
     assert_eq!(decision(&step(&sandbox)), SLEEP);
@@ -719,20 +690,14 @@ fn a_message_of_a_turn_has_the_agent_as_origin_and_the_run_as_source() {
     let stepped = step(&sandbox);
     assert_eq!(stepped["terminal"], "completed", "{stepped}");
     let answer = json_in(sandbox.project().join("answer"));
-    assert_includes(
-        &message(&sandbox, answer["message_id"].as_str().unwrap()),
-        json!({
-            "agent": "bob",
-            "kind": "internal_followup",
-            "origin": { "kind": "system", "id": "ada" },
-            "authority_class": "runtime_instruction",
-            "delivery_surface": "runtime_system",
-            "admission_context": "runtime_owned",
-            "source_refs": [format!("ada/{}", stepped["run_id"].as_str().unwrap())],
-            "causation_id": cause,
-            "hops": 1,
-        }),
-    );
+    let expected = json!({
+        "agent": "bob", "kind": "internal_followup", "origin": { "kind": "system", "id": "ada" },
+        "authority_class": "runtime_instruction", "delivery_surface": "runtime_system",
+        "admission_context": "runtime_owned",
+        "source_refs": [format!("ada/{}", stepped["run_id"].as_str().unwrap())], "causation_id": cause,
+        "hops": 1,
+    });
+    assert_includes(&message(&sandbox, answer["message_id"].as_str().unwrap()), expected);
     sandbox.cmd(["tick", "bob"]).prints("bob  start_model_turn (a message from an agent) → completed\n");
 }
 
@@ -770,11 +735,9 @@ fn chains_of_messages_between_turns_end_at_the_hop_limit() {
     }
     assert_eq!(sandbox.json(["get", "ada"])["counters"]["turns"], 2);
     assert_eq!(sandbox.json(["get", "bob"])["counters"]["turns"], 2);
-    assert_eq!(
-        fs::read_to_string(sandbox.project().join("refused")).unwrap(),
-        "dormouse: this would be hop 4 of a chain of messages between turns; limits.max_hops = 3\n\
-         hint: the chain started with one message from outside: let the operator look at it\n"
-    );
+    let expected = "dormouse: this would be hop 4 of a chain of messages between turns; limits.max_hops = 3\n\
+                    hint: the chain started with one message from outside: let the operator look at it\n";
+    assert_eq!(fs::read_to_string(sandbox.project().join("refused")).unwrap(), expected);
 }
 
 #[test]
@@ -835,9 +798,8 @@ fn a_message_is_found_by_any_unambiguous_part_of_its_id() {
 fn queue_show_prints_the_attempts_and_the_end_of_a_message() {
     let sandbox = started_with("echo broken >&2; exit 1", "\n[recovery]\nmax_attempts = 2\n");
     let id = say(&sandbox, "the text");
-    sandbox
-        .cmd(["queue", "show", &id])
-        .prints("msg_#1  normal  queued  a message from you  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n");
+    let expected = "msg_#1  normal  queued  a message from you  the text\ncreated 2026-01-02T03:04:08.000Z (1s ago)\n\nthe text\n";
+    sandbox.cmd(["queue", "show", &id]).prints(expected);
     step(&sandbox);
     sandbox.run(["recover", "ada"]);
     step(&sandbox);
@@ -862,9 +824,8 @@ fn with_dead_letter() -> (Sandbox, String) {
 #[test]
 fn a_dead_letter_is_listed_with_its_reason() {
     let (sandbox, id) = with_dead_letter();
-    sandbox
-        .cmd(["queue", "dead", "-a", "ada"])
-        .prints("msg_#1  normal  aborted  a message from you  poison\n    ! gave up after 1 attempt: exit status 1: broken\n");
+    let expected = "msg_#1  normal  aborted  a message from you  poison\n    ! gave up after 1 attempt: exit status 1: broken\n";
+    sandbox.cmd(["queue", "dead", "-a", "ada"]).prints(expected);
     let dead = sandbox.json(["queue", "dead", "-a", "ada"]);
     assert_includes(&dead, json!({ "id": id, "status": "aborted" }));
     assert_eq!(dead["failures"][0]["reason"], "exit status 1: broken");
@@ -875,10 +836,8 @@ fn a_dead_letter_is_listed_with_its_reason() {
 fn a_requeued_dead_letter_runs_again_from_its_first_attempt() {
     let (sandbox, id) = with_dead_letter();
     fs::write(sandbox.project().join("good"), "").unwrap();
-    assert_eq!(
-        sandbox.json(["queue", "requeue", &id]),
-        json!({ "agent": "ada", "message_id": id, "action": "requeued" })
-    );
+    let expected = json!({ "agent": "ada", "message_id": id, "action": "requeued" });
+    assert_eq!(sandbox.json(["queue", "requeue", &id]), expected);
     sandbox.cmd(["queue", "dead", "-a", "ada"]).check();
     assert_eq!(field(&sandbox, "queue.dead"), "0");
     sandbox.cmd(["queue", "requeue", &id]).status(4).complains("dormouse: msg_#1 is still in the queue\n");
@@ -897,10 +856,8 @@ fn a_dead_letter_that_is_dropped_keeps_the_operators_reason() {
     let dropped = message(&sandbox, &id);
     assert_includes(&dropped, json!({ "status": "dropped", "settlement.reason": "not worth it" }));
     assert_eq!(field(&sandbox, "queue.dead"), "0");
-    sandbox
-        .cmd(["queue", "drop", &id])
-        .status(4)
-        .complains("dormouse: msg_#1 is dropped: there is nothing to drop\n");
+    let expected = "dormouse: msg_#1 is dropped: there is nothing to drop\n";
+    sandbox.cmd(["queue", "drop", &id]).status(4).complains(expected);
     sandbox.run(["doctor"]);
 }
 
@@ -921,10 +878,8 @@ fn the_message_of_a_running_turn_is_not_dropped() {
     let id = say(&sandbox, "x");
     let tick = start_turn(&sandbox);
     assert_eq!(message(&sandbox, &id)["status"], "dequeued");
-    sandbox
-        .cmd(["queue", "drop", &id])
-        .status(4)
-        .complains("dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n");
+    let expected = "dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n";
+    sandbox.cmd(["queue", "drop", &id]).status(4).complains(expected);
     end_turn(&sandbox, tick);
 }
 

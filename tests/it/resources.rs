@@ -274,11 +274,8 @@ fn a_missing_workspace_costs_no_attempt_and_finally_holds_the_message() {
         sandbox.pass(400);
         let ran = sandbox.cmd(["tick", "bob", "--json"]).exits(7);
         let step = &objects(&ran.stdout)[0];
-        assert_eq!(
-            (word(step, "reason"), word(step, "failure")),
-            ("recovery_backoff", "resource_timeout"),
-            "{cycle}"
-        );
+        let expected = ("recovery_backoff", "resource_timeout");
+        assert_eq!((word(step, "reason"), word(step, "failure")), expected, "{cycle}");
         sandbox.pass(20);
         assert_eq!(word(&tick(&sandbox, "bob"), "decision"), "start_recovery");
     }
@@ -365,10 +362,8 @@ fn each_limit_allows_two_turns_and_resets_to_the_millisecond() {
             assert_eq!(decided(step), ("wait_for_resources", limit));
             assert_eq!(step["evidence"][1], format!("back at {back_at}"));
         }
-        assert_eq!(
-            (word(&step, "next_due_at"), word(&step, "execution_state")),
-            (back_at, "waiting_resources")
-        );
+        let expected = (back_at, "waiting_resources");
+        assert_eq!((word(&step, "next_due_at"), word(&step, "execution_state")), expected);
         assert_eq!(sandbox.run(["next-wake", "ada"]).trim(), back_at);
         assert_eq!(
             field_of(&sandbox, "ada", "execution.timeout_at"),
@@ -395,11 +390,8 @@ fn a_limit_that_is_raised_counts_with_the_next_step() {
     extend_policy(&sandbox, "ada", "\n[limits]\nturns_per_day = 0\n");
     sandbox.run(["enqueue", "ada", "go"]);
     let step = tick(&sandbox, "ada");
-    assert_eq!(
-        (word(&step, "reason"), step["next_due_at"].is_null()),
-        ("turns_per_day", false),
-        "no next step is due"
-    );
+    let expected = ("turns_per_day", false);
+    assert_eq!((word(&step, "reason"), step["next_due_at"].is_null()), expected, "no next step is due");
     edit_file(&sandbox.agent("ada").join("agent.toml"), |text| {
         text.replace("turns_per_day = 0", "turns_per_day = 1")
     });

@@ -79,10 +79,8 @@ fn the_least_urgent_turn_yields_its_slot_and_continues_afterwards() {
     for _ in 0..3 {
         sandbox.pass(5);
         let step = tick(&sandbox, "bob");
-        assert_eq!(
-            (&step["reason"], &step["evidence"]),
-            (&json!("slot"), &json!(["kept for eve, for which this run made way"]))
-        );
+        let expected = (&json!("slot"), &json!(["kept for eve, for which this run made way"]));
+        assert_eq!((&step["reason"], &step["evidence"]), expected);
         assert_eq!(field_of(&sandbox, "bob", "execution.state"), "suspended");
     }
     assert_eq!(tick(&sandbox, "eve")["terminal"], "completed");
@@ -178,10 +176,8 @@ fn a_less_urgent_turn_yields_an_exclusive_workspace() {
     assert_eq!(terminal(bob), "suspended");
     assert_eq!(asked(&sandbox, "bob"), ["eve is more urgent and needs its workspace"]);
     let kept = tick(&sandbox, "bob");
-    assert_eq!(
-        (&kept["reason"], &kept["evidence"]),
-        (&json!("workspace"), &json!(["kept for eve, for which this run made way"]))
-    );
+    let expected = (&json!("workspace"), &json!(["kept for eve, for which this run made way"]));
+    assert_eq!((&kept["reason"], &kept["evidence"]), expected);
     assert_eq!(tick(&sandbox, "eve")["terminal"], "completed");
     assert_eq!(tick(&sandbox, "bob")["terminal"], "completed");
     assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);

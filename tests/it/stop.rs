@@ -79,13 +79,11 @@ fn a_stop_prevents_new_claims_before_the_turn_has_ended() {
     sandbox.cmd(["start", "ada"]).assert().code(4).stderr(contains("still being stopped"));
     // The turn exits by itself when the file `go` exists, within the grace period.
     fs::write(sandbox.project().join("go"), "").unwrap();
-    assert_eq!(
-        ended_well(stop.end()),
-        json!({
-            "agent": "ada", "action": "stop", "previous_status": "awake_running", "status": "stopped",
-            "changed": true, "tasks": [], "completed_run_id": run,
-        })
-    );
+    let expected = json!({
+        "agent": "ada", "action": "stop", "previous_status": "awake_running", "status": "stopped",
+        "changed": true, "tasks": [], "completed_run_id": run,
+    });
+    assert_eq!(ended_well(stop.end()), expected);
     let ticked = ended_well(tick.end());
     assert_eq!((&ticked["terminal"], &ticked["brief"]), (&json!("completed"), &json!("done")));
     let execution = sandbox.json(["get", "ada"])["execution"].clone();
@@ -216,10 +214,8 @@ fn a_second_stop_with_requeue_requeues_the_message_of_a_killed_stop() {
     let stop = Beside::start(sandbox.cmd(["stop", "ada"])).after_it_made(sandbox.project().join("hook"));
     signal(&stop, Signal::KILL);
     stop.end();
-    assert_eq!(
-        sandbox.json(["explain", "ada"])["wakes"],
-        json!(["dormouse stop ada, which ends its run, and then dormouse start ada"])
-    );
+    let expected = json!(["dormouse stop ada, which ends its run, and then dormouse start ada"]);
+    assert_eq!(sandbox.json(["explain", "ada"])["wakes"], expected);
     hook(&sandbox.agent("ada"), "on-shutdown", "true");
     let finished = sandbox.json(["stop", "ada", "--requeue"]);
     assert_eq!(finished["changed"], false);
@@ -431,15 +427,13 @@ fn every_stop_has_its_event() {
         let word = |name: &str| event["data"][name].as_str().unwrap().to_owned();
         format!("{} {} {} {}", word("action"), word("previous_status"), word("next_status"), word("boundary"))
     };
-    assert_eq!(
-        applied.iter().map(shown).collect::<Vec<_>>(),
-        [
-            "start booting awake_idle bootstrap",
-            "stop awake_idle stopped control",
-            "stop stopped stopped control",
-            "start stopped awake_idle control"
-        ]
-    );
+    let expected = [
+        "start booting awake_idle bootstrap",
+        "stop awake_idle stopped control",
+        "stop stopped stopped control",
+        "start stopped awake_idle control",
+    ];
+    assert_eq!(applied.iter().map(shown).collect::<Vec<_>>(), expected);
 }
 
 /// Semantics §14: each change of the status has an event with both statuses and the kind of action.
@@ -462,17 +456,15 @@ fn every_change_of_the_status_has_an_event_with_its_boundary() {
         let word = |name: &str| data[name].as_str().unwrap();
         format!("{} {}", word("boundary"), word("next_status"))
     });
-    assert_eq!(
-        shown.collect::<Vec<_>>(),
-        [
-            "bootstrap awake_idle",
-            "lifecycle_sleep asleep",
-            "message_admission awake_running",
-            "message_admission awake_idle",
-            "lifecycle_sleep asleep",
-            "message_admission awake_idle",
-            "lifecycle_sleep asleep"
-        ]
-    );
+    let expected = [
+        "bootstrap awake_idle",
+        "lifecycle_sleep asleep",
+        "message_admission awake_running",
+        "message_admission awake_idle",
+        "lifecycle_sleep asleep",
+        "message_admission awake_idle",
+        "lifecycle_sleep asleep",
+    ];
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
     assert_eq!(events[0]["data"]["boundary"], "bootstrap");
 }

@@ -123,10 +123,8 @@ fn get_prints_exactly_the_documented_fields() {
         )),
         "{ada}"
     );
-    assert_eq!(
-        (ada["reduced"].as_u64(), ada["pending_wake_hint"]["source"].as_str()),
-        (Some(1), Some("operator"))
-    );
+    let expected = (Some(1), Some("operator"));
+    assert_eq!((ada["reduced"].as_u64(), ada["pending_wake_hint"]["source"].as_str()), expected);
 }
 
 #[test]
@@ -178,10 +176,8 @@ fn a_dropped_file_is_counted_before_a_step_and_after_its_rejection() {
     fs::write(inbox.join("one.json"), r#"{"text":"by hand"}"#).unwrap();
     fs::write(inbox.join("bad.json"), "nonsense").unwrap();
     let found = sandbox.json(["get", "ada"]);
-    assert_eq!(
-        found["queue"],
-        json!({ "pending": 2, "by_priority": {}, "dead": 0, "dropped_files": 2, "rejected": 0 })
-    );
+    let expected = json!({ "pending": 2, "by_priority": {}, "dead": 0, "dropped_files": 2, "rejected": 0 });
+    assert_eq!(found["queue"], expected);
     assert_eq!(found["posture"], "has_queued_input");
     let line = sandbox.json(["list"]);
     assert_eq!((line["pending"].as_u64(), line["posture"].as_str()), (Some(2), Some("has_queued_input")));

@@ -257,10 +257,8 @@ fn a_stop_ends_all_tasks_and_keeps_their_results() {
     assert_eq!(queue(&sandbox).len(), 2);
     assert_eq!(sandbox.json(["tick", "ada"])["decision"], "stop");
     assert_eq!(sandbox.json(["stop", "ada"])["tasks"], serde_json::json!([]));
-    sandbox
-        .cmd(["task", "start", "-a", "ada", "--", "true"])
-        .status(4)
-        .complains("dormouse: `ada` is stopped: it starts no tasks\nhint: `dormouse start` lets it run\n");
+    let expected = "dormouse: `ada` is stopped: it starts no tasks\nhint: `dormouse start` lets it run\n";
+    sandbox.cmd(["task", "start", "-a", "ada", "--", "true"]).status(4).complains(expected);
     sandbox.run(["start", "ada"]);
     assert_eq!(sandbox.json(["tick", "ada"])["reason"], "task_result");
     nothing_left(&sandbox);

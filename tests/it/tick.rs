@@ -24,38 +24,25 @@ fn a_step_is_an_object_of_the_contracts_fields() {
     assert_eq!(
         stepped,
         json!({
-            "agent": "ada",
-            "decision": "start_model_turn",
-            "reason": "operator_prompt",
-            "message_id": message,
-            "run_id": run,
+            "agent": "ada", "decision": "start_model_turn", "reason": "operator_prompt",
+            "message_id": message, "run_id": run,
             "continuation": {
-                "trigger_kind": "operator_input",
-                "class": "local_continuation",
-                "model_reentry": true,
-                "prior_closure_outcome": "completed",
-                "matched_waiting_reason": false,
+                "trigger_kind": "operator_input", "class": "local_continuation", "model_reentry": true,
+                "prior_closure_outcome": "completed", "matched_waiting_reason": false,
                 "evidence": evidence("prior=completed"),
             },
-            "model_reentry": true,
-            "liveness_only": false,
+            "model_reentry": true, "liveness_only": false,
             "closure": {
-                "outcome": "completed",
-                "runtime_posture": "awake",
+                "outcome": "completed", "runtime_posture": "awake",
                 "evidence": [
                     "runtime_error=false", "turn_in_progress=false", "terminal=completed",
-                    "turn_unaccounted=false", "current_work=none", "queued_work_runnable=false", "waiting_work=none",
-                    "operator_wait=false", "external_wait=false", "timer_wait=false", "task_wait=false",
-                    "system_wait=false", "active_tasks=0", "active_timers=0",
+                    "turn_unaccounted=false", "current_work=none", "queued_work_runnable=false",
+                    "waiting_work=none", "operator_wait=false", "external_wait=false", "timer_wait=false",
+                    "task_wait=false", "system_wait=false", "active_tasks=0", "active_timers=0",
                 ],
             },
-            "terminal": "completed",
-            "brief": "done",
-            "attempt": 1,
-            "status": "awake_idle",
-            "execution_state": "completed",
-            "posture": "idle",
-            "duration_ms": 0,
+            "terminal": "completed", "brief": "done", "attempt": 1, "status": "awake_idle",
+            "execution_state": "completed", "posture": "idle", "duration_ms": 0,
         })
     );
     let rested = step(&sandbox);
@@ -73,13 +60,11 @@ fn an_idle_tick_exits_with_0_or_under_exit_code_with_10() {
     sandbox.cmd(["tick", "ada", "--exit-code"]).status(10).prints("ada  stay_idle (already asleep)\n");
     add(&sandbox, "bob", "true");
     sandbox.run(["enqueue", "bob", "x"]);
-    sandbox
-        .cmd(["tick", "ada", "bob", "--exit-code"])
-        .prints("ada  stay_idle (already asleep)\nbob  start_model_turn (a message from you) → completed\n");
-    sandbox
-        .cmd(["tick", "--all", "--exit-code", "--jobs", "2"])
-        .status(10)
-        .prints("ada  stay_idle (already asleep)\nbob  sleep (nothing to do)\n");
+    let expected =
+        "ada  stay_idle (already asleep)\nbob  start_model_turn (a message from you) → completed\n";
+    sandbox.cmd(["tick", "ada", "bob", "--exit-code"]).prints(expected);
+    let expected = "ada  stay_idle (already asleep)\nbob  sleep (nothing to do)\n";
+    sandbox.cmd(["tick", "--all", "--exit-code", "--jobs", "2"]).status(10).prints(expected);
 }
 
 #[test]
@@ -373,10 +358,8 @@ fn a_dead_letter_stops_the_agent_if_on_exhausted_is_stop() {
     assert_eq!(decision(&step(&sandbox)), "stop (stopped)");
     assert_eq!(field(&sandbox, "queue.dead"), "1");
     let controls = sandbox.json_lines(["events", "ada", "--kind", "control_request_admitted"]);
-    assert_eq!(
-        controls.last().unwrap()["data"],
-        json!({ "action": "stop", "by": "system:ada", "reason": "recovery.on_exhausted" })
-    );
+    let expected = json!({ "action": "stop", "by": "system:ada", "reason": "recovery.on_exhausted" });
+    assert_eq!(controls.last().unwrap()["data"], expected);
     sandbox.run(["start", "ada"]);
     let all = decisions(&sandbox);
     assert_eq!(all.len(), 2);
@@ -449,9 +432,9 @@ fn a_failed_agent_that_was_stopped_recovers_after_its_start() {
 fn exit_75_defers_the_message_without_counting_an_attempt() {
     let sandbox = started("echo $DORMOUSE_ATTEMPT >> attempts; test -e resource || exit 75");
     let id = say(&sandbox, "x");
-    sandbox
-        .cmd(["tick", "ada"])
-        .prints("ada  start_model_turn (a message from you) → deferred: the turn asks to come back later\n");
+    let expected =
+        "ada  start_model_turn (a message from you) → deferred: the turn asks to come back later\n";
+    sandbox.cmd(["tick", "ada"]).prints(expected);
     assert_eq!(field(&sandbox, "execution.state"), "waiting_resources");
     assert_eq!(field(&sandbox, "posture"), "blocked");
     let shown = sandbox.json(["queue", "show", &id]);
@@ -517,17 +500,13 @@ fn a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree() {
     say(&sandbox, "two");
     let ran = sandbox.cmd(["tick", "ada", "--until-idle", "--commit", "--json"]).output();
     assert_eq!((ran.code(), ran.stderr.as_str()), (0, ""));
-    assert_eq!(
-        git(&sandbox, &["log", "--format=%s"]),
-        "ada: sleep (no_pending_scheduler_facts)\nada: start_model_turn (operator_prompt)\n\
-         ada: start_model_turn (operator_prompt)\nstart\n"
-    );
+    let expected = "ada: sleep (no_pending_scheduler_facts)\nada: start_model_turn (operator_prompt)\n\
+                    ada: start_model_turn (operator_prompt)\nstart\n";
+    assert_eq!(git(&sandbox, &["log", "--format=%s"]), expected);
     let stepped = objects(&ran.stdout);
     let (run, message) = (stepped[1]["run_id"].as_str().unwrap(), stepped[1]["message_id"].as_str().unwrap());
-    assert_eq!(
-        git(&sandbox, &["log", "-1", "--skip=1", "--format=%b"]).trim_end(),
-        format!("Run: {run}\nMessage: {message}\nTerminal: completed")
-    );
+    let expected = format!("Run: {run}\nMessage: {message}\nTerminal: completed");
+    assert_eq!(git(&sandbox, &["log", "-1", "--skip=1", "--format=%b"]).trim_end(), expected);
     assert_eq!(
         git(&sandbox, &["status", "--porcelain", "--", "mine"]),
         "A  mine\n",

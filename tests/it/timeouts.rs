@@ -246,11 +246,8 @@ fn a_start_ends_after_the_shorter_of_the_init_and_hook_timeouts() {
         assert_eq!(names(&sandbox.agent("ada").join("tmp")), Vec::<String>::new(), "{name}");
         // A failed start leaves the state as it was, but the time limit counts from this start.
         let after = record(&sandbox, "state.json");
-        assert_eq!(
-            (&after["execution"]["state"], &after["status"]),
-            (&json!("initializing"), &json!("booting")),
-            "{name}"
-        );
+        let expected = (&json!("initializing"), &json!("booting"));
+        assert_eq!((&after["execution"]["state"], &after["status"]), expected, "{name}");
         assert!(time(&after["execution"]["since"]) > time(&before["execution"]["since"]), "{name}");
         assert_eq!(transitions(&sandbox), Vec::<Value>::new(), "{name}");
     }
@@ -342,11 +339,8 @@ fn a_stop_kills_the_turn_after_the_shutdown_timeout() {
         sandbox.cmd(["stop", "ada"]).env("DORMOUSE_NOW", shown(limit + 1)).exits(0);
         tick.end();
         let event = transitions(&sandbox).pop().unwrap();
-        assert_eq!(
-            event["data"],
-            json!({ "from": "shutting_down", "to": "failed", "cause": "shutdown_timeout" }),
-            "{name}"
-        );
+        let expected = json!({ "from": "shutting_down", "to": "failed", "cause": "shutdown_timeout" });
+        assert_eq!(event["data"], expected, "{name}");
         assert_eq!(field(&sandbox, "execution.reason"), "shutdown_timeout", "{name}");
         assert_eq!(field(&sandbox, "execution.timeout_at"), "", "{name}");
     }

@@ -82,10 +82,8 @@ fn a_delivery_is_an_integration_signal_with_the_id_of_its_trigger() {
     ] {
         assert_eq!(message[field], value, "{field}");
     }
-    assert_eq!(
-        decisions(&sandbox),
-        ["start_model_turn (webhook_event) completed", "sleep (no_pending_scheduler_facts)"]
-    );
+    let expected = ["start_model_turn (webhook_event) completed", "sleep (no_pending_scheduler_facts)"];
+    assert_eq!(decisions(&sandbox), expected);
 }
 
 #[test]
@@ -208,10 +206,8 @@ fn a_delivered_hint_has_the_resource_of_its_trigger_and_runs_a_turn() {
     delivered(&sandbox, &id, &["it is full"]);
     let hint = sandbox.json(["get", "ada"])["pending_wake_hint"].clone();
     assert_eq!((&hint["resource"], &hint["trigger_id"]), (&json!("disk"), &json!(id)), "{hint}");
-    assert_eq!(
-        decisions(&sandbox)[..2],
-        ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed"]
-    );
+    let expected = ["emit_system_tick (wake_hint)", "start_model_turn (system_tick) completed"];
+    assert_eq!(decisions(&sandbox)[..2], expected);
     assert!(waits(&sandbox).is_empty());
     assert_count(&sandbox, &id, 2);
 }

@@ -245,13 +245,11 @@ fn a_turn_inherits_only_variables_that_its_policy_names() {
     sandbox.cmd(["tick", "ada"]).env("KEY", "k").env("SECRET", "s").output();
     let names: Vec<String> =
         environment(&sandbox).iter().map(|line| line.split('=').next().unwrap().to_owned()).collect();
-    assert_eq!(
-        names.iter().filter(|name| *name != "DORMOUSE_NOW").collect::<Vec<_>>(),
-        words(
-            "DORMOUSE_AGENT DORMOUSE_ATTEMPT DORMOUSE_CONTEXT DORMOUSE_DIR DORMOUSE_MESSAGE \
-             DORMOUSE_OUTCOME DORMOUSE_PLACE DORMOUSE_RUN KEY PATH",
-        )
+    let expected = words(
+        "DORMOUSE_AGENT DORMOUSE_ATTEMPT DORMOUSE_CONTEXT DORMOUSE_DIR DORMOUSE_MESSAGE \
+         DORMOUSE_OUTCOME DORMOUSE_PLACE DORMOUSE_RUN KEY PATH",
     );
+    assert_eq!(names.iter().filter(|name| *name != "DORMOUSE_NOW").collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -261,13 +259,11 @@ fn the_context_on_stdin_is_the_context_in_the_file() {
     let stepped = step(&sandbox);
     assert_eq!(read(&sandbox, "stdin"), read(&sandbox, "context"));
     let context = context(&sandbox);
-    assert_eq!(
-        context.as_object().unwrap().keys().collect::<Vec<_>>(),
-        words(
-            "schema agent run message continuation resolves reduced work waits tasks timers recent_briefs \
-             capabilities",
-        )
+    let expected = words(
+        "schema agent run message continuation resolves reduced work waits tasks timers recent_briefs \
+         capabilities",
     );
+    assert_eq!(context.as_object().unwrap().keys().collect::<Vec<_>>(), expected);
     let run = run_dir(&sandbox);
     assert_includes(
         &context,
@@ -351,10 +347,8 @@ fn a_prompt_describes_the_context_as_text() {
             assert!(rest.contains(&format!("`dormouse {command}")), "{command}\n{rest}");
         }
         let (_, limits) = rest.split_once("\n## Limits\n").expect("limits");
-        assert_eq!(
-            limits,
-            "\n- This turn is ended after 30m.\n- If this attempt fails, 4 more can follow.\n"
-        );
+        let expected = "\n- This turn is ended after 30m.\n- If this attempt fails, 4 more can follow.\n";
+        assert_eq!(limits, expected);
         before.to_owned()
     };
     assert_eq!(
@@ -562,10 +556,8 @@ fn an_outcome_file_gives_the_brief_and_the_usage() {
     let (sandbox, stepped) = with_outcome(outcome, 0);
     assert_eq!((&stepped["terminal"], &stepped["brief"]), (&json!("completed"), &json!("Reviewed #12")));
     let run = sandbox.json(["run", "list", "-a", "ada"]);
-    assert_eq!(
-        run["usage"],
-        json!({ "input_tokens": 1200, "output_tokens": 300, "cost_usd": 0.25, "model": "m" })
-    );
+    let expected = json!({ "input_tokens": 1200, "output_tokens": 300, "cost_usd": 0.25, "model": "m" });
+    assert_eq!(run["usage"], expected);
     turn(&sandbox);
     let counters = sandbox.json(["get", "ada"])["counters"].clone();
     assert_includes(&counters, json!({ "input_tokens": 2400, "output_tokens": 600, "cost_usd": 0.5 }));
@@ -691,10 +683,8 @@ fn a_turn_is_ended_after_its_timeout() {
             "[turn]\nshell = true\ncommand = \"echo begun; touch begun; sleep 1000\"\ntimeout = \"{limit}\"\n"
         ));
         say(&sandbox, "x");
-        sandbox
-            .cmd(["tick", "ada"])
-            .status(7)
-            .prints("ada  start_model_turn (a message from you) → timed_out: turn.timeout was reached\n");
+        let expected = "ada  start_model_turn (a message from you) → timed_out: turn.timeout was reached\n";
+        sandbox.cmd(["tick", "ada"]).status(7).prints(expected);
         sandbox.project().join("begun").exists().then_some(sandbox)
     });
     let run = sandbox.json(["run", "list", "-a", "ada"]);
@@ -730,10 +720,8 @@ fn output_is_bounded_to_its_head_and_its_tail() {
     assert_eq!(run["stdout_bytes"], whole.len());
     assert_eq!(sandbox.run(["run", "show", id, "--stdout"]), log);
     sandbox.cmd(["run", "show", id, "--stderr"]).check();
-    assert_eq!(
-        sandbox.json(["run", "show", id, "--stdout"]),
-        json!({ "run_id": id, "log": "stdout.log", "text": log })
-    );
+    let expected = json!({ "run_id": id, "log": "stdout.log", "text": log });
+    assert_eq!(sandbox.json(["run", "show", id, "--stdout"]), expected);
     assert_eq!(sandbox.cmd(["run", "show", id, "--stdout", "--stderr"]).output().code(), 2);
 }
 

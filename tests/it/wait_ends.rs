@@ -179,10 +179,8 @@ fn an_event_before_the_expiry_ends_a_wait_even_if_the_step_is_late() {
     sandbox.run(["enqueue", "ada", "in time", "--origin", "webhook:git", "--resource", "pr:1"]);
     sandbox.pass(3600);
     decisions(&sandbox);
-    assert_eq!(
-        (heard(&sandbox), endings(&sandbox)),
-        (vec!["in time".to_owned()], vec!["resolved".to_owned()])
-    );
+    let expected = (vec!["in time".to_owned()], vec!["resolved".to_owned()]);
+    assert_eq!((heard(&sandbox), endings(&sandbox)), expected);
 
     wait(&sandbox, "external", &["--resource", "pr:2", "--expires", "1m"]);
     decisions(&sandbox);

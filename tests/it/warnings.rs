@@ -109,18 +109,13 @@ fn a_message_must_name_an_open_item_and_an_active_wait() {
         assert_refused(&sandbox, args, 3, "no_record");
     }
     let bad = format!("{{\"text\": \"1\"}}\n{{\"text\": \"2\", \"wait_id\": \"{wait}\"}}");
-    sandbox
-        .cmd(["enqueue", "ada", "--batch"])
-        .stdin(bad)
-        .status(4)
-        .complains("dormouse: line 2 of the batch: no active wait `wait_#1`\nhint: nothing was admitted\n");
+    let expected = "dormouse: line 2 of the batch: no active wait `wait_#1`\nhint: nothing was admitted\n";
+    sandbox.cmd(["enqueue", "ada", "--batch"]).stdin(bad).status(4).complains(expected);
     let inbox = sandbox.agent("ada").join("inbox");
     fs::write(inbox.join("a.json"), format!("{{\"text\": \"x\", \"work_item_id\": \"{item}\"}}")).unwrap();
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    assert_eq!(
-        fs::read_to_string(inbox.join("rejected/a.json.reason")).unwrap(),
-        format!("no open work item `{item}`\n")
-    );
+    let expected = format!("no open work item `{item}`\n");
+    assert_eq!(fs::read_to_string(inbox.join("rejected/a.json.reason")).unwrap(), expected);
 }
 
 #[test]
@@ -165,10 +160,8 @@ fn an_error_about_a_limit_has_the_limit_and_the_size() {
         assert_eq!((ran.code(), &failure(&ran)["message"]), (4, &expected), "{args:?}");
     }
     let ran = sandbox.cmd(["--json", "enqueue", "ada", "--batch"]).stdin("x".repeat(80_000)).output();
-    assert_eq!(
-        failure(&ran)["message"],
-        "line 1 of the batch: it has at least 67585 bytes, more than limits.max_message = 1 KiB"
-    );
+    let expected = "line 1 of the batch: it has at least 67585 bytes, more than limits.max_message = 1 KiB";
+    assert_eq!(failure(&ran)["message"], expected);
     say(&sandbox, "go");
     let failed = step(&sandbox)["terminal_reason"].to_string();
     assert!(failed.contains("it has 4194305 bytes, more than limits.max_outcome = 4 MiB"), "{failed}");
@@ -180,10 +173,8 @@ fn an_error_has_the_agent_and_the_states_in_fields() {
     let error = |args: &[&str]| failure(&sandbox.cmd([&["--json"], args].concat()).output());
     step_on(&sandbox, "x");
     let moved = error(&["fail", "ada", "--reason", "r"]);
-    assert_eq!(
-        (&moved["kind"], &moved["from"], &moved["to"]),
-        (&json!("invalid_state_transition"), &json!("completed"), &json!("failed"))
-    );
+    let expected = (&json!("invalid_state_transition"), &json!("completed"), &json!("failed"));
+    assert_eq!((&moved["kind"], &moved["from"], &moved["to"]), expected);
     assert_eq!(moved["agent"], "ada");
     assert_eq!(error(&["enqueue", "ada", ""])["agent"], "ada");
     assert_eq!(error(&["enqueue", "bob", "x"])["agent"], "bob");

@@ -501,9 +501,8 @@ fn a_timer_is_shown_whole_and_fires_once() {
     let timer = id(&sandbox, &["timer", "add", "--in", "1h30m", "look"]);
     let expected = [json!({
         "id": timer, "agent": "ada", "schedule": { "type": "at", "at": "2026-01-02T04:34:08.000Z" },
-        "catch_up": "once", "next_at": "2026-01-02T04:34:08.000Z",
-        "body": { "type": "text", "text": "look" }, "fired": 0, "missed": 0, "status": "active",
-        "created_at": "2026-01-02T03:04:08.000Z",
+        "catch_up": "once", "next_at": "2026-01-02T04:34:08.000Z", "body": { "type": "text", "text": "look" },
+        "fired": 0, "missed": 0, "status": "active", "created_at": "2026-01-02T03:04:08.000Z",
     })];
     assert_eq!(timers(&sandbox), expected);
     assert_eq!(decision(&step(&sandbox)), "wait_for_timer (active_timers)");
@@ -1156,11 +1155,8 @@ fn the_prior_closure_decides_the_continuation_class_of_each_trigger() {
         assert_eq!(found["class"], class, "{case}");
         assert_eq!(found["model_reentry"], reenters, "{case}");
         assert_eq!(found["matched_waiting_reason"], matched, "{case}");
-        assert_eq!(
-            (&found["prior_closure_outcome"], &found["prior_waiting_reason"]),
-            (&json!(outcome), &reason),
-            "{case}"
-        );
+        let expected = (&json!(outcome), &reason);
+        assert_eq!((&found["prior_closure_outcome"], &found["prior_waiting_reason"]), expected, "{case}");
         let decided = if reenters { "start_model_turn" } else { "reduce_message_only" };
         assert_eq!(step["decision"], decided, "{case}");
         let resolves = ["E", "R"].contains(code);

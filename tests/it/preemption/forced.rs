@@ -40,10 +40,8 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
     let run = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "200ms"]);
     let stepped = only_object(&tick.end().exits(7).stdout);
-    assert_includes(
-        &stepped,
-        json!({ "run_id": run, "terminal": "failed", "terminal_reason": "forced_preemption" }),
-    );
+    let expected = json!({ "run_id": run, "terminal": "failed", "terminal_reason": "forced_preemption" });
+    assert_includes(&stepped, expected);
     no_process_is_left(&sandbox);
     let forced = events(&sandbox, "preemption_forced");
     assert_eq!((forced.len(), &forced[0]["data"]["reason"]), (1, &json!("urgent")));
@@ -221,10 +219,8 @@ fn fail_ends_a_stop_in_progress() {
     assert_eq!(stop.end().code(), 0);
     tick.end();
     no_process_is_left(&sandbox);
-    assert_eq!(
-        ["status", "execution.state", "execution.reason"].map(|path| field(&sandbox, path)),
-        ["stopped", "failed", "no time"].map(str::to_owned)
-    );
+    let expected = ["stopped", "failed", "no time"].map(str::to_owned);
+    assert_eq!(["status", "execution.state", "execution.reason"].map(|path| field(&sandbox, path)), expected);
     assert_eq!(sandbox.json(["queue", "show", &message])["status"], "aborted");
 }
 

@@ -118,10 +118,8 @@ fn a_turn_whose_resume_hook_fails_has_failed() {
     hook(&sandbox, "on-resume", "echo no net >&2; exit 3");
     sandbox.run(["resume", "ada"]);
     let stepped = turn(&sandbox, "note turn");
-    assert_eq!(
-        (&stepped["terminal"], &stepped["terminal_reason"]),
-        (&json!("failed"), &json!("not started: on-resume failed: exit status 3: no net"))
-    );
+    let expected = (&json!("failed"), &json!("not started: on-resume failed: exit status 3: no net"));
+    assert_eq!((&stepped["terminal"], &stepped["terminal_reason"]), expected);
     assert_eq!(take_noted(&sandbox), Vec::<String>::new());
     assert_eq!(field(&sandbox, "retry.attempt"), "1", "a hook that fails costs no attempt");
 }

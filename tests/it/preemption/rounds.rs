@@ -30,18 +30,14 @@ fn a_turn_is_asked_saves_a_checkpoint_and_is_resumed() {
     );
     let first = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "10m"]);
-    assert_includes(
-        &asked,
-        json!({ "agent": "ada", "run_id": first, "reason": "urgent", "resume_after": null }),
-    );
+    let expected = json!({ "agent": "ada", "run_id": first, "reason": "urgent", "resume_after": null });
+    assert_includes(&asked, expected);
     go(&sandbox, "asked");
     let stepped = ended(tick);
     assert_eq!(decision(&stepped), "start_model_turn (operator_prompt) suspended");
     assert_eq!((&stepped["terminal_reason"], &stepped["attempt"]), (&json!("urgent"), &json!(1)));
-    assert_eq!(
-        take_noted(&sandbox),
-        [&format!("{first} 1 none"), "before: 0", "after: 10", "yield: 0"].map(String::from)
-    );
+    let expected = [&format!("{first} 1 none"), "before: 0", "after: 10", "yield: 0"].map(String::from);
+    assert_eq!(take_noted(&sandbox), expected);
     assert_eq!(
         ["execution.state", "execution.reason", "execution.task_id", "status", "queue.pending"]
             .map(|path| field(&sandbox, path)),
@@ -253,14 +249,10 @@ fn requests_for_one_run_are_merged() {
             ),
         );
         assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00Z")["terminal"], "suspended");
-        assert_includes(
-            &json_in(sandbox.home().join("state"))["current_run"]["preemption"],
-            json!({ "reason": reason, "force_at": force_at, "resume_after": resume_after }),
-        );
-        assert_includes(
-            &only_object(&text_of(&sandbox, "answer")),
-            json!({ "yield": true, "reason": reason }),
-        );
+        let expected = json!({ "reason": reason, "force_at": force_at, "resume_after": resume_after });
+        assert_includes(&json_in(sandbox.home().join("state"))["current_run"]["preemption"], expected);
+        let expected = json!({ "yield": true, "reason": reason });
+        assert_includes(&only_object(&text_of(&sandbox, "answer")), expected);
         assert_eq!(field(&sandbox, "execution.reason"), reason);
         sandbox.cmd(["resume", "ada"]).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").exits(0);
     }

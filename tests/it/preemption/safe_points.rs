@@ -45,10 +45,8 @@ fn interjections_are_not_lost_with_unread_output() {
         $D safe-point >&5 2>/dev/null; note "nobody reads: $?"
         $D safe-point > "$HOME/said"; note "read: $?""#,
     );
-    assert_eq!(
-        take_noted(&sandbox),
-        ["null: 0", "json: 0", "closed: 0", "full: 1", "nobody reads: 0", "read: 0"]
-    );
+    let expected = ["null: 0", "json: 0", "closed: 0", "full: 1", "nobody reads: 0", "read: 0"];
+    assert_eq!(take_noted(&sandbox), expected);
     let told = text_of(&sandbox, "told");
     assert!(told.contains("1 of the operator's messages stay"), "{told}");
     let said = answers(&sandbox, "said");

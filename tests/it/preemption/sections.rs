@@ -32,12 +32,10 @@ fn non_preemptible_exits_with_the_status_of_its_command() {
         grep -c sections "$DORMOUSE_DIR/agents/ada/state.json""#,
     );
     assert_eq!(take_noted(&sandbox), ["0", "3", "255", "143", "137", "127", "126", "127"]);
-    assert_eq!(
-        text_of(&sandbox, "said"),
-        "dormouse: nonesuch-program: no such file or directory\n\
-         dormouse: ./plain: permission denied\n\
-         dormouse: ./missing: no such file or directory\n"
-    );
+    let expected = "dormouse: nonesuch-program: no such file or directory\n\
+                    dormouse: ./plain: permission denied\n\
+                    dormouse: ./missing: no such file or directory\n";
+    assert_eq!(text_of(&sandbox, "said"), expected);
 }
 
 #[test]
@@ -96,10 +94,8 @@ fn a_request_takes_effect_after_the_outermost_section() {
         ),
     );
     assert_eq!(stepped["terminal"], "completed");
-    assert_eq!(
-        take_noted(&sandbox),
-        ["outer: 0", "command: 0", "outer: 0", "inner: 0", "outer: 0", "outside: 10"]
-    );
+    let expected = ["outer: 0", "command: 0", "outer: 0", "inner: 0", "outer: 0", "outside: 10"];
+    assert_eq!(take_noted(&sandbox), expected);
     let answer = answers(&sandbox, "answer").remove(0);
     assert_eq!((&answer["yield"], &answer["reason"]), (&json!(false), &Value::Null));
 }

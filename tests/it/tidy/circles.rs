@@ -207,10 +207,8 @@ fn reach<'m>(name: &'m String, imports: &'m BTreeMap<String, BTreeSet<String>>) 
 
 #[test]
 fn the_import_parser_resolves_lists_and_reexports() {
-    assert_eq!(
-        leaves("crate::a::{self,b::{c,d},e}"),
-        ["crate::a::self", "crate::a::b::c", "crate::a::b::d", "crate::a::e"]
-    );
+    let expected = ["crate::a::self", "crate::a::b::c", "crate::a::b::d", "crate::a::e"];
+    assert_eq!(leaves("crate::a::{self,b::{c,d},e}"), expected);
     let file = |path: &str, text: &str| Source { path: path.to_owned(), text: text.to_owned() };
     let through = [
         file("src/main.rs", "mod a;\nmod d;\n"),
