@@ -18,12 +18,10 @@ const SAVES: &str = "printf half | $D checkpoint -";
 #[test]
 fn the_latest_checkpoint_replaces_the_others_and_the_turn_continues() {
     let sandbox = with_message();
-    let stepped = turn(
-        &sandbox,
-        r#"printf one | $D checkpoint - ; printf two > "$HOME/two"; $D checkpoint "$HOME/two"
+    let script = r#"printf one | $D checkpoint - ; printf two > "$HOME/two"; $D checkpoint "$HOME/two"
         $D safe-point; note $?
-        printf half | $D --json checkpoint - > "$HOME/answer"; exit 3"#,
-    );
+        printf half | $D --json checkpoint - > "$HOME/answer"; exit 3"#;
+    let stepped = turn(&sandbox, script);
     assert_eq!((&stepped["terminal"], take_noted(&sandbox)), (&json!("failed"), vec!["0".to_owned()]));
     let answer = answers(&sandbox, "answer").remove(0);
     assert_eq!((&answer["agent"], &answer["bytes"]), (&json!("ada"), &json!(4)));
@@ -166,10 +164,9 @@ fn a_turn_runs_even_if_its_checkpoint_is_missing() {
 #[test]
 fn of_concurrent_checkpoints_the_last_committed_is_kept_whole() {
     let sandbox = with_message();
-    turn(
-        &sandbox,
-        r#"for n in 1 2 3 4 5 6; do { seq 1 5000; echo "end $n"; } | $D checkpoint - & done; wait; exit 1"#,
-    );
+    let script =
+        r#"for n in 1 2 3 4 5 6; do { seq 1 5000; echo "end $n"; } | $D checkpoint - & done; wait; exit 1"#;
+    turn(&sandbox, script);
     let saved = all_checkpoints(&sandbox);
     assert_eq!(saved.len(), 1);
     assert!(saved[0].lines().count() == 5001 && saved[0].contains("end "), "{}", saved[0].len());
@@ -193,14 +190,12 @@ fn a_held_run_of_an_earlier_version_continues() {
 #[test]
 fn an_empty_checkpoint_is_refused_and_replaces_no_other() {
     let sandbox = with_message();
-    let step = turn(
-        &sandbox,
-        r#"saved() { note "$? $(cat "$DORMOUSE_DIR/agents/ada/runs/$DORMOUSE_RUN"/checkpoint-*)"; }
+    let script = r#"saved() { note "$? $(cat "$DORMOUSE_DIR/agents/ada/runs/$DORMOUSE_RUN"/checkpoint-*)"; }
         echo good | $D checkpoint -; saved
         false | $D checkpoint - 2> "$HOME/said"; saved
         : > "$HOME/nothing"; $D checkpoint "$HOME/nothing" 2>/dev/null; saved
-        false | $D yield --checkpoint - 2>/dev/null; saved"#,
-    );
+        false | $D yield --checkpoint - 2>/dev/null; saved"#;
+    let step = turn(&sandbox, script);
     assert_eq!(take_noted(&sandbox), ["0 good", "4 good", "4 good", "4 good"]);
     assert_eq!(step["terminal"], "completed", "the run has not yielded");
     let said = text_of(&sandbox, "said");

@@ -79,10 +79,9 @@ fn renewed_sections_end_after_max_section() {
     set_timeout(&sandbox, "500ms");
     extend_policy(&sandbox, "ada", "\n[preemption]\nmax_section = \"700ms\"\n");
     say(&sandbox, "hello");
-    let stepped = turn(
-        &sandbox,
-        "trap 'note asked; exit 0' TERM; while :; do $D non-preemptible begin --deadline 1h; sleep 0.1; done",
-    );
+    let script =
+        "trap 'note asked; exit 0' TERM; while :; do $D non-preemptible begin --deadline 1h; sleep 0.1; done";
+    let stepped = turn(&sandbox, script);
     assert_eq!(stepped["terminal"], "timed_out");
     assert_eq!(take_noted(&sandbox), ["asked"]);
 }
@@ -123,11 +122,9 @@ fn the_leader_gets_the_signal_first_unless_the_policy_is_group() {
 #[test]
 fn a_leader_that_waits_for_its_child_can_handle_the_signal_in_time() {
     let sandbox = with_message();
-    let tick = running(
-        &sandbox,
-        r#"trap 'printf half | $D checkpoint -; note saved; exit 1' TERM
-        sh -c ': > "$HOME/up"; exec sleep 600'; come never"#,
-    );
+    let script = r#"trap 'printf half | $D checkpoint -; note saved; exit 1' TERM
+        sh -c ': > "$HOME/up"; exec sleep 600'; come never"#;
+    let tick = running(&sandbox, script);
     sandbox.run(["stop", "ada", "--requeue", "--grace", "3s"]);
     assert_eq!(ended(tick)["terminal"], "aborted");
     assert_eq!(take_noted(&sandbox), ["saved"]);
@@ -140,16 +137,14 @@ fn a_turn_that_ends_in_time_is_completed_with_its_outcome() {
     for requeue in [None, Some("--requeue")] {
         let sandbox = agent();
         let message = say(&sandbox, "hello");
-        let tick = running(
-            &sandbox,
-            r#"trap 'cp "$HOME/outcome" "$DORMOUSE_OUTCOME"; exit 0' TERM
+        let script = r#"trap 'cp "$HOME/outcome" "$DORMOUSE_OUTCOME"; exit 0' TERM
             echo '{"brief": "done in time", "usage": {"input_tokens": 5}, "actions": [
                 {"do": "work.add", "objective": "later"},
                 {"do": "enqueue", "text": "to myself"},
                 {"do": "task.start", "command": ["touch", "ran"], "summary": "a task"},
                 {"do": "wait", "kind": "external", "resource": "x", "reason": "an answer", "recheck_after": "1h"}
-            ]}' > "$HOME/outcome"; up; while :; do sleep 0.01; done"#,
-        );
+            ]}' > "$HOME/outcome"; up; while :; do sleep 0.01; done"#;
+        let tick = running(&sandbox, script);
         let run = current_run(&sandbox);
         let stopped = sandbox.json(["stop", "ada"].into_iter().chain(requeue));
         assert_eq!((&stopped["completed_run_id"], &stopped["aborted_run_id"]), (&json!(run), &Value::Null));

@@ -65,12 +65,10 @@ fn a_turn_that_does_not_yield_is_ended_with_all_its_processes() {
 fn a_turn_that_is_forced_has_failed_and_its_outcome_is_not_taken() {
     let sandbox = agent().with_real_clock();
     say(&sandbox, "hello");
-    let tick = running(
-        &sandbox,
-        r#"trap '$D safe-point; note "told: $?"; $D yield 2>/dev/null; note "too late: $?"; exit 0' TERM
+    let script = r#"trap '$D safe-point; note "told: $?"; $D yield 2>/dev/null; note "too late: $?"; exit 0' TERM
         echo '{"actions":[{"do":"work.add","objective":"x"}],"usage":{"input_tokens":5}}' > "$DORMOUSE_OUTCOME"
-        up; come never"#,
-    );
+        up; come never"#;
+    let tick = running(&sandbox, script);
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "0s"]);
     let stepped = ended(tick);
     assert_includes(&stepped, json!({ "terminal": "failed", "terminal_reason": "forced_preemption" }));
@@ -83,12 +81,10 @@ fn a_turn_that_is_forced_has_failed_and_its_outcome_is_not_taken() {
 fn a_section_with_time_left_is_not_cut_and_the_turn_is_ended_after_it() {
     let sandbox = agent().with_real_clock();
     say(&sandbox, "hello");
-    let tick = running(
-        &sandbox,
-        r#"trap 'note "asked to end"; exit 0' TERM
+    let script = r#"trap 'note "asked to end"; exit 0' TERM
         $D non-preemptible --deadline 1h -- sh -c ': > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done; sleep 0.3; echo whole >> "$HOME/noted"'
-        come never"#,
-    );
+        come never"#;
+    let tick = running(&sandbox, script);
     sandbox.run(["preempt", "ada", "--reason", "urgent", "--grace", "0s"]);
     go(&sandbox, "go");
     assert_eq!(ended(tick)["terminal_reason"], "forced_preemption");
@@ -243,12 +239,10 @@ fn fail_ends_a_recovery_and_its_hook() {
 #[test]
 fn a_turn_does_not_fail_itself_but_may_ask_itself_to_yield() {
     let sandbox = with_message();
-    let stepped = turn(
-        &sandbox,
-        r#"$D --json fail ada --reason "no idea" > "$HOME/answer"; note $?
+    let script = r#"$D --json fail ada --reason "no idea" > "$HOME/answer"; note $?
         $D preempt ada --reason "later" --grace 1d >/dev/null; note $?
-        $D safe-point; note $?"#,
-    );
+        $D safe-point; note $?"#;
+    let stepped = turn(&sandbox, script);
     assert_eq!(stepped["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["4", "0", "10"]);
     assert_eq!(only_object(&text_of(&sandbox, "answer"))["error"]["kind"], "own_turn");

@@ -22,10 +22,8 @@ fn a_hook_has_the_environment_of_the_turn_and_acts_as_the_turn() {
         );
     }
     let message = say(&sandbox, "hello");
-    let stepped = turn(
-        &sandbox,
-        "$D preempt ada --reason urgent --grace 1d >/dev/null; printf here | $D yield --checkpoint - >/dev/null",
-    );
+    let script = "$D preempt ada --reason urgent --grace 1d >/dev/null; printf here | $D yield --checkpoint - >/dev/null";
+    let stepped = turn(&sandbox, script);
     let first = stepped["run_id"].as_str().unwrap().to_owned();
     sandbox.run(["resume", "ada"]);
     let second = turn(&sandbox, "true")["run_id"].as_str().unwrap().to_owned();

@@ -21,16 +21,14 @@ fn texts(messages: &[Value]) -> Vec<&str> {
 fn interjections_are_handed_over_in_order_and_once() {
     let sandbox = agent();
     let claimed = say(&sandbox, "a long job");
-    let tick = running(
-        &sandbox,
-        r#"$D safe-point > "$HOME/first"; note $?
+    let script = r#"$D safe-point > "$HOME/first"; note $?
         up; come said
         $D safe-point > "$HOME/second"; note $?
         $D safe-point --json > "$HOME/third"; note $?
         come said-more
         outside preempt ada --reason urgent --grace 1d >/dev/null
-        $D safe-point --json > "$HOME/fourth"; note $?"#,
-    );
+        $D safe-point --json > "$HOME/fourth"; note $?"#;
+    let tick = running(&sandbox, script);
     let run = current_run(&sandbox);
     let said: Vec<String> = ["one", "two", "three"].iter().map(|text| interject(&sandbox, text)).collect();
     sandbox.run(["enqueue", "ada", "in its turn", "--priority", "next"]);
@@ -71,11 +69,9 @@ fn interjections_are_handed_over_in_order_and_once() {
 fn concurrent_safe_points_hand_over_each_message_once() {
     let sandbox = agent();
     say(&sandbox, "a long job");
-    let tick = running(
-        &sandbox,
-        r#"up; come said
-        for name in 1 2 3 4; do $D safe-point > "$HOME/$name" & done; wait"#,
-    );
+    let script = r#"up; come said
+        for name in 1 2 3 4; do $D safe-point > "$HOME/$name" & done; wait"#;
+    let tick = running(&sandbox, script);
     for number in 0..20 {
         interject(&sandbox, &number.to_string());
     }
@@ -92,11 +88,9 @@ fn concurrent_safe_points_hand_over_each_message_once() {
 fn any_number_of_interjections_is_handed_over() {
     let sandbox = agent();
     say(&sandbox, "a long job");
-    let tick = running(
-        &sandbox,
-        r#"up; come said
-        for name in 1 2 3; do $D safe-point --json > "$HOME/$name"; done"#,
-    );
+    let script = r#"up; come said
+        for name in 1 2 3; do $D safe-point --json > "$HOME/$name"; done"#;
+    let tick = running(&sandbox, script);
     let lines: String = (0..70)
         .map(|number| format!("{}\n", json!({ "text": number.to_string(), "priority": "interject" })))
         .collect();
@@ -118,11 +112,9 @@ fn any_number_of_interjections_is_handed_over() {
 fn expired_messages_are_not_handed_over() {
     let sandbox = agent();
     say(&sandbox, "a long job");
-    let tick = running(
-        &sandbox,
-        r#"up; come said
-        DORMOUSE_NOW=2026-01-02T04:00:01.001Z $D safe-point > "$HOME/answer""#,
-    );
+    let script = r#"up; come said
+        DORMOUSE_NOW=2026-01-02T04:00:01.001Z $D safe-point > "$HOME/answer""#;
+    let tick = running(&sandbox, script);
     for (text, ttl) in [("late", "1s"), ("in time", "1m")] {
         let args = ["enqueue", "ada", text, "--priority", "interject", "--ttl", ttl];
         assert_eq!(sandbox.cmd(args).env("DORMOUSE_NOW", "2026-01-02T04:00:00Z").output().code(), 0);

@@ -164,15 +164,13 @@ fn a_background_task_can_not_use_the_commands_of_a_turn() {
 fn a_checkpoint_that_cannot_be_read_is_not_yielded_with() {
     let sandbox = with_message();
     fs::create_dir(sandbox.project().join("dir")).unwrap();
-    let step = turn(
-        &sandbox,
-        r#"for word in missing dir ""; do
+    let script = r#"for word in missing dir ""; do
             $D --json yield --checkpoint "$word" >> "$HOME/answers"; note $?
         done
         head -c 67108865 /dev/zero > "$HOME/huge"
         $D --json yield --checkpoint "$HOME/huge" >> "$HOME/answers"; note $?
-        $D --json yield --checkpoint - < "$HOME/huge" >> "$HOME/answers"; note $?"#,
-    );
+        $D --json yield --checkpoint - < "$HOME/huge" >> "$HOME/answers"; note $?"#;
+    let step = turn(&sandbox, script);
     assert_eq!(step["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["1", "1", "1", "4", "4"]);
     let messages = texts(&answers(&sandbox, "answers"), "error.message");
@@ -217,13 +215,11 @@ fn a_wrong_argument_is_refused_with_the_name_of_its_flag() {
         assert!(message.contains(flag), "{args:?}: {message}");
     }
     say(&sandbox, "hello");
-    turn(
-        &sandbox,
-        r#"for time in "" soon -5 5x; do
+    let script = r#"for time in "" soon -5 5x; do
             $D --json non-preemptible --deadline="$time" -- note ran >> "$HOME/answers"; note $?
             $D --json non-preemptible begin --deadline="$time" >> "$HOME/answers"; note $?
-        done"#,
-    );
+        done"#;
+    turn(&sandbox, script);
     assert_eq!(take_noted(&sandbox), ["2"; 8]);
     for answer in answers(&sandbox, "answers") {
         assert!(answer["error"]["message"].as_str().unwrap().contains("--deadline"), "{answer}");
@@ -282,17 +278,15 @@ fn safe_point_and_non_preemptible_print_nothing_without_json() {
 #[test]
 fn each_command_answers_with_one_object() {
     let sandbox = with_message();
-    let stepped = turn(
-        &sandbox,
-        r#"run() { $D --json "$@" >> "$HOME/answers"; }
+    let script = r#"run() { $D --json "$@" >> "$HOME/answers"; }
         run safe-point
         run non-preemptible begin --deadline 5m
         run non-preemptible begin --deadline 10m
         run non-preemptible end
         run non-preemptible end
         run non-preemptible --deadline 5m -- true
-        printf saved | run yield --checkpoint -"#,
-    );
+        printf saved | run yield --checkpoint -"#;
+    let stepped = turn(&sandbox, script);
     let run = stepped["run_id"].as_str().unwrap();
     let answers = answers(&sandbox, "answers");
     assert!(answers.iter().all(|answer| answer["agent"] == "ada" && answer["run_id"] == run), "{answers:?}");
@@ -314,9 +308,7 @@ fn each_command_answers_with_one_object() {
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let sandbox = with_message();
-    let stepped = turn(
-        &sandbox,
-        r#"mkfifo "$HOME/pipe"
+    let script = r#"mkfifo "$HOME/pipe"
         # The reader closes the pipe before the command writes.
         closed() {
             { while test -e "$HOME/open"; do sleep 0.01; done; "$@"; echo $? > "$HOME/status"; } > "$HOME/pipe" &
@@ -331,8 +323,8 @@ fn a_closed_pipe_is_no_failure() {
         closed outside preempt ada --reason urgent --grace 1d
         closed outside preempt ada --reason urgent --grace 1d --json
         closed $D yield
-        closed $D yield --json"#,
-    );
+        closed $D yield --json"#;
+    let stepped = turn(&sandbox, script);
     assert_eq!(stepped["terminal"], "suspended");
     assert_eq!(take_noted(&sandbox), ["0"; 9]);
 }
@@ -342,10 +334,9 @@ fn a_reason_cannot_forge_a_line() {
     let sandbox = with_message();
     let reason = "urgent\nada  all is well";
     fs::write(sandbox.home().join("reason"), reason).unwrap();
-    turn(
-        &sandbox,
-        r#"outside preempt ada --reason "$(cat "$HOME/reason")" --grace 1d >/dev/null; $D yield >/dev/null"#,
-    );
+    let script =
+        r#"outside preempt ada --reason "$(cat "$HOME/reason")" --grace 1d >/dev/null; $D yield >/dev/null"#;
+    turn(&sandbox, script);
     assert_eq!(record(&sandbox, "state.json")["execution"]["reason"], reason);
     for args in [
         &["get", "ada"][..],

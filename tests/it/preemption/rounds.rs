@@ -18,16 +18,14 @@ use super::{
 fn a_turn_is_asked_saves_a_checkpoint_and_is_resumed() {
     let sandbox = agent();
     let message = say(&sandbox, "a long job");
-    let tick = running(
-        &sandbox,
-        r#"note "$DORMOUSE_RUN $DORMOUSE_ATTEMPT ${DORMOUSE_CHECKPOINT-none}"
+    let script = r#"note "$DORMOUSE_RUN $DORMOUSE_ATTEMPT ${DORMOUSE_CHECKPOINT-none}"
         $D safe-point; note "before: $?"
         up; come asked
         $D safe-point; note "after: $?"
         printf 'page 3\0\377\n\n' > "$HOME/saved"
         $D yield --checkpoint "$HOME/saved"; note "yield: $?"
-        rm "$HOME/saved""#,
-    );
+        rm "$HOME/saved""#;
+    let tick = running(&sandbox, script);
     let first = current_run(&sandbox);
     let asked = sandbox.json(["preempt", "ada", "--reason", "urgent", "--grace", "10m"]);
     let expected = json!({ "agent": "ada", "run_id": first, "reason": "urgent", "resume_after": null });
@@ -59,13 +57,11 @@ fn a_turn_is_asked_saves_a_checkpoint_and_is_resumed() {
         resumed,
         json!({ "agent": "ada", "action": "resume", "status": "awake_idle", "execution_state": "suspended", "message_id": message })
     );
-    let stepped = turn(
-        &sandbox,
-        r#"note "$DORMOUSE_RUN $DORMOUSE_ATTEMPT $DORMOUSE_MESSAGE"
+    let script = r#"note "$DORMOUSE_RUN $DORMOUSE_ATTEMPT $DORMOUSE_MESSAGE"
         cp "$DORMOUSE_CHECKPOINT" "$HOME/given"
         cp "$DORMOUSE_DIR/agents/ada/state.json" "$HOME/state"
-        $D safe-point; note "again: $?""#,
-    );
+        $D safe-point; note "again: $?""#;
+    let stepped = turn(&sandbox, script);
     assert_eq!(decision(&stepped), "start_model_turn (resume_suspended) completed");
     let second = stepped["run_id"].as_str().unwrap();
     assert_ne!(second, first);
@@ -190,10 +186,8 @@ fn a_run_suspended_for_a_time_resumes_by_itself_exactly_then() {
     // The suspend timeout does not apply to a run that has a time of resumption.
     extend_policy(&sandbox, "ada", "\n[timeouts]\nsuspend = \"1m\"\n");
     say(&sandbox, "hello");
-    turns(
-        &sandbox,
-        "outside preempt ada --reason lunch --grace 1d --for 10m >/dev/null; $D safe-point || $D yield >/dev/null",
-    );
+    let script = "outside preempt ada --reason lunch --grace 1d --for 10m >/dev/null; $D safe-point || $D yield >/dev/null";
+    turns(&sandbox, script);
     assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00.250Z")["terminal"], "suspended");
     let next_wake =
         |moment: &str| sandbox.cmd(["next-wake", "ada"]).env("DORMOUSE_NOW", moment).output().stdout;
@@ -241,13 +235,11 @@ fn requests_for_one_run_are_merged() {
     let mut script = String::new();
     for (flags, reason, force_at, resume_after) in cases {
         script.push_str(&format!("outside preempt ada {flags} >/dev/null\n"));
-        turns(
-            &sandbox,
-            &format!(
-                r#"{script}cp "$DORMOUSE_DIR/agents/ada/state.json" "$HOME/state"
+        let script = format!(
+            r#"{script}cp "$DORMOUSE_DIR/agents/ada/state.json" "$HOME/state"
                 $D safe-point --json > "$HOME/answer"; $D yield >/dev/null"#
-            ),
         );
+        turns(&sandbox, &script);
         assert_eq!(step_at(&sandbox, "2026-01-02T04:00:00Z")["terminal"], "suspended");
         let expected = json!({ "reason": reason, "force_at": force_at, "resume_after": resume_after });
         assert_includes(&json_in(sandbox.home().join("state"))["current_run"]["preemption"], expected);
