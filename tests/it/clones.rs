@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::harness::{Ran, Sandbox, each_in_parallel};
-use crate::setup::{edit_file, git_in, make_repository, names, number, objects, raw_git, texts, words};
+use crate::remotes::Remote;
+use crate::setup::{edit_file, names, number, objects, raw_git, texts, words};
 
 /// Settings of git that change how a merge treats renames.
 const SETTINGS: [&str; 4] = [
@@ -18,48 +20,23 @@ const SETTINGS: [&str; 4] = [
     "[merge]\nrenames = false\n",
 ];
 
-/// Clones of one repository with a state directory.
-struct Clones {
-    sandbox: Sandbox,
-    dirs: Vec<PathBuf>,
+/// Clones of one repository with a state directory, which merge each other's commits.
+struct Clones(Remote);
+
+impl Deref for Clones {
+    type Target = Remote;
+
+    fn deref(&self) -> &Remote {
+        &self.0
+    }
 }
 
 impl Clones {
     /// Makes a repository with these agents, and `count - 1` clones of it.
     fn new(agents: &[&str], count: usize, settings: &str) -> Clones {
-        let sandbox = Sandbox::in_memory();
-        sandbox.run(["init"]);
-        make_repository(&sandbox);
-        edit_file(&sandbox.home().join(".gitconfig"), |config| config + settings);
-        for name in agents {
-            sandbox.run(["create", name, "--shell", "echo done"]);
-            sandbox.run(["start", name]);
-        }
-        let mut clones = Clones { dirs: vec![sandbox.project()], sandbox };
-        clones.commit(0);
-        for number in 1..count {
-            let dir = clones.sandbox.root().join(format!("clone-{number}"));
-            clones.git(0, &["clone", "--quiet", ".", dir.to_str().unwrap()]);
-            clones.dirs.push(dir);
-        }
+        let clones = Clones(Remote::of(Sandbox::in_memory(), agents, "echo done", count));
+        edit_file(&clones.sandbox.home().join(".gitconfig"), |config| config + settings);
         clones
-    }
-
-    fn git(&self, at: usize, words: &[&str]) -> String {
-        git_in(&self.sandbox, &self.dirs[at], words)
-    }
-
-    /// Runs `dormouse` in a clone; the command may fail.
-    fn ran(&self, at: usize, words: &[&str]) -> Ran {
-        let dir = self.dirs[at].to_str().unwrap();
-        self.sandbox.cmd(["-C", dir].iter().chain(words).copied()).output()
-    }
-
-    #[track_caller]
-    fn run(&self, at: usize, words: &[&str]) -> String {
-        let ran = self.ran(at, words);
-        assert_eq!(ran.code(), 0, "{words:?} in {}: {ran}", self.dirs[at].display());
-        ran.stdout
     }
 
     fn commit(&self, at: usize) {
@@ -91,7 +68,7 @@ impl Clones {
 
     /// Enqueues `count` messages of similar texts in a clone.
     #[track_caller]
-    fn enqueue(&self, at: usize, agent: &str, count: usize) {
+    fn enqueue_all(&self, at: usize, agent: &str, count: usize) {
         for number in 0..count {
             self.run(at, &["enqueue", agent, &format!("the same words, number {number}")]);
         }
@@ -101,10 +78,6 @@ impl Clones {
     #[track_caller]
     fn tick(&self, at: usize, agent: &str) {
         self.run(at, &["tick", agent, "--until-idle", "-q"]);
-    }
-
-    fn agent(&self, at: usize, name: &str) -> PathBuf {
-        self.dirs[at].join(".dormouse/agents").join(name)
     }
 }
 
@@ -141,11 +114,11 @@ fn seqs(events: &[Value]) -> Vec<u64> {
 fn git_does_not_take_an_emptied_inbox_for_a_renamed_directory() {
     for settings in SETTINGS {
         let clones = Clones::new(&["alice", "bob"], 2, settings);
-        clones.enqueue(0, "alice", 4);
+        clones.enqueue_all(0, "alice", 4);
         clones.commit(0);
         clones.pull(1, 0);
         clones.tick(0, "alice");
-        clones.enqueue(0, "bob", 4);
+        clones.enqueue_all(0, "bob", 4);
         let late = clones.run(1, &["enqueue", "alice", "one more"]).trim().to_owned();
         clones.merge_both();
         for at in 0..2 {
@@ -370,7 +343,7 @@ fn a_clone_of_an_older_state_directory_is_brought_up_to_date() {
 /// conflict in `state.json`.
 fn both_ticked(count: usize) -> Clones {
     let clones = Clones::new(&["alice"], 2, "");
-    clones.enqueue(0, "alice", count);
+    clones.enqueue_all(0, "alice", count);
     clones.commit(0);
     clones.pull(1, 0);
     for at in 0..2 {
@@ -454,7 +427,7 @@ fn doctor_finds_and_repairs_messages_that_two_clones_have_settled() {
 fn lines_that_a_merge_has_duplicated_or_joined_count_once() {
     const TANGLED: u64 = 3;
     let clones = Clones::new(&["alice"], 1, "");
-    clones.enqueue(0, "alice", 3);
+    clones.enqueue_all(0, "alice", 3);
     clones.tick(0, "alice");
     clones.run(0, &["queue", "list", "-a", "alice"]);
     let agent = clones.agent(0, "alice");
@@ -499,7 +472,7 @@ fn the_merge_driver_leaves_no_conflict_and_loses_nothing() {
     let clones = Clones::new(&["alice"], 2, "");
     let added = objects(&clones.run(0, &["work", "add", "-a", "alice", "common", "--json"]));
     let item = added[0]["id"].as_str().unwrap_or_else(|| panic!("{added:?}"));
-    clones.enqueue(0, "alice", 2);
+    clones.enqueue_all(0, "alice", 2);
     clones.commit(0);
     clones.pull(1, 0);
     for at in 0..2 {
