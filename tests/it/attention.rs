@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::docs::read;
 use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
-    Beside, add, edit_file, edit_state, extend_policy, field, git, hook, make_repository, names, objects,
-    own_name, record, say, started, started_with, texts,
+    Beside, add, edit_file, edit_state, extend_policy, field, git, hook, make_repository, names,
+    noted_objects, objects, own_name, record, say, started, started_with, texts,
 };
 
 const ONE_ATTEMPT: &str = "[recovery]\nmax_attempts = 1\n";
@@ -25,10 +25,6 @@ const NOTE: &str = r#"cat >> "$HOME/noted""#;
 /// Agent whose turns fail, and whose messages become dead letters at the first failure.
 fn hopeless() -> Sandbox {
     started_with("exit 3", ONE_ATTEMPT)
-}
-
-fn noted(sandbox: &Sandbox) -> Vec<Value> {
-    objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
 }
 
 /// Returns the subjects of the `attention` events of `ada`.
@@ -168,7 +164,7 @@ fn the_hook_learns_the_subject_the_agent_and_the_reason() {
     hook(&sandbox.store(), "on-attention", NOTE);
     let id = say(&sandbox, "try");
     let step = &objects(&sandbox.cmd(["tick", "ada", "--json"]).output().stdout)[0];
-    let told = &noted(&sandbox)[0];
+    let told = &noted_objects(&sandbox)[0];
     assert_eq!(told["hook"], "on-attention");
     assert_eq!((&told["subject"], &told["agent"]), (&"dead_letter".into(), &"ada".into()));
     assert_eq!((&told["message_id"], &told["run_id"]), (&id.as_str().into(), &step["run_id"]));
@@ -176,7 +172,7 @@ fn the_hook_learns_the_subject_the_agent_and_the_reason() {
     assert_eq!(record(&sandbox, "state.json").get("notifications"), None);
     sandbox.pass(3600);
     sandbox.run(["tick", "ada"]);
-    assert_eq!(noted(&sandbox).len(), 1, "the hook was called a second time");
+    assert_eq!(noted_objects(&sandbox).len(), 1, "the hook was called a second time");
 }
 
 #[test]
@@ -220,10 +216,10 @@ fn a_later_step_calls_the_hook_if_the_tick_was_killed_in_the_hook() {
     drop(tick);
     let ran = sandbox.cmd(["tick", "ada"]).exits(7);
     assert!(ran.stderr.contains("dead letter"), "{ran}");
-    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(noted_objects(&sandbox).len(), 1);
     sandbox.pass(1200);
     sandbox.run(["tick", "ada"]);
-    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(noted_objects(&sandbox).len(), 1);
 }
 
 #[test]
@@ -235,10 +231,10 @@ fn a_dead_letter_that_the_hook_itself_causes_is_reported_by_a_step_outside_the_h
     hook(&sandbox.store(), "on-attention", line);
     say(&sandbox, "try");
     sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(noted(&sandbox).len(), 1, "a hook ran inside a hook");
+    assert_eq!(noted_objects(&sandbox).len(), 1, "a hook ran inside a hook");
     sandbox.pass(1200);
     sandbox.cmd(["tick", "bob"]).exits(7);
-    assert_eq!(noted(&sandbox)[1]["agent"], "bob");
+    assert_eq!(noted_objects(&sandbox)[1]["agent"], "bob");
 }
 
 #[test]
@@ -255,7 +251,7 @@ fn a_pending_report_with_a_time_in_the_future_is_delivered() {
         state["notifications"] = vec![notification].into();
     });
     let ran = sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!((ran.code(), noted(&sandbox).len()), (7, 2), "{ran}");
+    assert_eq!((ran.code(), noted_objects(&sandbox).len()), (7, 2), "{ran}");
 }
 
 #[test]
@@ -437,7 +433,7 @@ fn recover_reports_a_run_that_was_interrupted_too_often() {
     drop(tick_until_blocked(&sandbox));
     let ran = sandbox.cmd(["recover", "ada", "-q"]).exits(0);
     assert!(ran.stderr.starts_with(&format!("dormouse: ada: message held {id}: ")), "{ran}");
-    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(noted_objects(&sandbox).len(), 1);
 }
 
 #[test]
@@ -462,7 +458,7 @@ fn a_later_step_calls_the_hook_for_a_stopped_agent_too() {
     let next = sandbox.run(["next-wake", "ada"]);
     assert!(next.starts_with("2026-"), "the step that calls the hook is due: {next}");
     sandbox.cmd(["tick", "--all"]).exits(7);
-    assert_eq!(texts(&noted(&sandbox), "subject"), ["dead_letter", "agent_stopped"]);
+    assert_eq!(texts(&noted_objects(&sandbox), "subject"), ["dead_letter", "agent_stopped"]);
     assert_eq!(sandbox.run(["next-wake", "ada"]), "");
 }
 

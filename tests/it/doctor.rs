@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -12,6 +12,7 @@ use crate::setup::{
     changes, edit_file, edit_state, field, mode, names, objects, only_file, record, say, started, step,
     step_on, texts, tree,
 };
+use crate::sharing::mode as set_mode;
 
 /// Runs `doctor`, and returns its findings.
 #[track_caller]
@@ -37,10 +38,6 @@ fn ada(sandbox: &Sandbox, path: &str) -> PathBuf {
 /// Sets a field of `state.json` of `ada`, such as `counters.dead`.
 fn set(sandbox: &Sandbox, field: &str, value: impl Into<Value>) {
     edit_state(sandbox, |state| *field.split('.').fold(state, |found, name| &mut found[name]) = value.into());
-}
-
-fn set_mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Asserts that no file has changed except the lock of `ada`, which names its last holder.

@@ -83,7 +83,7 @@ fn retry_runs_a_failed_message_again_under_its_dedupe_key() {
     let cmd = waiting(&sandbox, sandbox.cmd(once));
     sandbox.cmd(["tick", "ada"]).output();
     assert_eq!(cmd.end().code(), 7);
-    sandbox.cmd(once).exits(7).reports("has this key and failed before: `--retry` tries it again");
+    sandbox.cmd(once).exits(7).warns("has this key and failed before: `--retry` tries it again");
     let cmd = waiting(&sandbox, sandbox.cmd(&retry));
     fs::write(sandbox.home().join("ok"), "").unwrap();
     // A second command with `--retry` waits for the same attempt.
@@ -199,7 +199,7 @@ fn a_stop_ends_enqueue_await_and_a_stopped_agent_is_refused() {
     sandbox.run(["stop", "ada"]);
     let ran = cmd.end().printed(4, "");
     assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("`ada` is stopped"), "{ran}");
-    sandbox.cmd(["enqueue", "ada", "x", "--await"]).exits(4).reports("nothing was said to it");
+    sandbox.cmd(["enqueue", "ada", "x", "--await"]).exits(4).warns("nothing was said to it");
     assert_eq!(pending(&sandbox), 1);
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, assert_includes, decision, extend_policy, failure, field, hook, noted, objects, say, step,
-    step_on, wait_for_line,
+    Beside, assert_includes, decision, extend_policy, failure, field, hook, id, noted, noted_objects,
+    objects, say, step, step_on, wait_for_line,
 };
 
 fn created(shell: &str) -> Sandbox {
@@ -30,11 +30,6 @@ fn recorded(sandbox: &Sandbox) -> Vec<Value> {
     sandbox.json_lines(["events", "ada", "--kind", "hook_ended"])
 }
 
-/// Returns the inputs that hooks have written to `$HOME/noted`.
-fn inputs(sandbox: &Sandbox) -> Vec<Value> {
-    noted(sandbox).iter().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
 /// Starts a command, and waits until a hook has written a line to `$HOME/noted`.
 fn until_noted(sandbox: &Sandbox, args: &[&str]) -> Beside {
     let running = Beside::start(sandbox.cmd(args.iter().copied()));
@@ -49,9 +44,14 @@ const NOTE_STATE: &str = r#"echo "$DORMOUSE_HOOK $($D get ada execution.state)" 
 const NOTE_INPUT: &str = r#"read -r d; echo "$d" >> "$HOME/noted""#;
 
 #[test]
-fn on_startup_runs_before_the_agent_is_runnable() {
-    let sandbox = hooked("true", "on-startup", NOTE_STATE);
-    assert_eq!(noted(&sandbox), ["on-startup initializing"]);
+fn on_startup_runs_after_the_begin_is_recorded_and_before_the_agent_is_runnable() {
+    let sandbox = created("true");
+    let created_at = field(&sandbox, "execution.since");
+    let note = r#"echo "$($D get ada execution.state) $($D get ada execution.since)" >> "$HOME/noted""#;
+    hook(&sandbox.agent("ada"), "on-startup", note);
+    sandbox.run(["start", "ada"]);
+    let began_at = noted(&sandbox)[0].strip_prefix("initializing ").unwrap().to_owned();
+    assert!(began_at > created_at, "{began_at} {created_at}");
     assert_eq!(field(&sandbox, "execution.state"), "runnable");
     sandbox.run(["stop", "ada"]);
     sandbox.run(["start", "ada"]);
@@ -78,39 +78,22 @@ fn a_startup_that_fails_starts_nothing() {
 }
 
 #[test]
-fn the_begin_of_a_start_is_recorded_before_its_hook() {
-    let sandbox = created("true");
-    let before = field(&sandbox, "execution.since");
-    hook(&sandbox.agent("ada"), "on-startup", r#"$D get ada execution.since >> "$HOME/noted""#);
-    sandbox.run(["start", "ada"]);
-    assert!(noted(&sandbox)[0] > before, "{:?} {before}", noted(&sandbox));
-}
-
-#[test]
 fn a_hook_has_the_environment_and_the_workspace_of_a_turn() {
     let sandbox = created("true");
     fs::create_dir(sandbox.project().join("place")).unwrap();
     extend_policy(&sandbox, "ada", "[turn.env]\nCOLOUR = \"blue\"\n\n[workspace]\npath = \"place\"\n");
-    let script = r#"echo "$(basename "$PWD") $COLOUR $DORMOUSE_AGENT $DORMOUSE_DIR ${DORMOUSE_RUN-none} ${DORMOUSE_MESSAGE-none}" >> "$HOME/noted""#;
+    let script = r#"echo "$(basename "$PWD") $COLOUR $DORMOUSE_AGENT $DORMOUSE_DIR ${DORMOUSE_RUN-none} ${DORMOUSE_MESSAGE-none} ${DORMOUSE_WORK_ITEM-none}" >> "$HOME/noted""#;
     hook(&sandbox.agent("ada"), "on-state-change", script);
     sandbox.run(["start", "ada"]);
-    let message = say(&sandbox, "hello");
+    let item = id(&sandbox, &["work", "add", "paint"]);
+    let message = sandbox.run(["enqueue", "ada", "--work-item", &item, "go on"]).trim_end().to_owned();
     let run = step(&sandbox)["run_id"].as_str().unwrap().to_owned();
     let base = format!("place blue ada {}", sandbox.store().display());
     // Hooks before the claim and after the settlement have no run in their environment.
-    let outside = format!("{base} none none");
-    let inside = format!("{base} {run} {message}");
+    let outside = format!("{base} none none none");
+    let inside = format!("{base} {run} {message} {item}");
     assert_eq!(noted(&sandbox), [&outside, &inside, &inside, &outside].map(String::as_str));
     assert_eq!(recorded(&sandbox), Vec::<Value>::new(), "an event about a hook that succeeds");
-}
-
-#[test]
-fn a_hook_about_a_run_gets_the_work_item_in_its_environment() {
-    let sandbox = hooked("true", "on-scheduled", r#"echo "$DORMOUSE_WORK_ITEM" >> "$HOME/noted""#);
-    let item = sandbox.json(["work", "add", "--agent", "ada", "paint"])["id"].as_str().unwrap().to_owned();
-    sandbox.run(["enqueue", "ada", "--work-item", &item, "go on"]);
-    step(&sandbox);
-    assert_eq!(noted(&sandbox), [item]);
 }
 
 #[test]
@@ -206,7 +189,7 @@ fn a_recovery_hook_that_fails_fails_the_recovery_and_pauses_it() {
     assert_eq!(decision(&step(&sandbox)), "start_recovery (retry)");
     assert_eq!(field(&sandbox, "execution.state"), "failed");
     assert_eq!(field(&sandbox, "execution.reason"), "still broken");
-    let told = &inputs(&sandbox)[0];
+    let told = &noted_objects(&sandbox)[0];
     assert_includes(told, json!({ "from": "recovering", "to": "failed", "success": false }));
     // Until the backoff ends, no step tries the recovery again; the message keeps its attempts.
     sandbox.run(["tick", "ada", "--until-idle", "-q"]);
@@ -225,7 +208,7 @@ fn without_a_start_hook_a_recovery_succeeds_at_once() {
     fs::remove_file(sandbox.agent("ada").join("hooks/on-recovery-start")).unwrap();
     hook(&sandbox.agent("ada"), "on-recovery-complete", NOTE_INPUT);
     sandbox.run(["recover", "ada"]);
-    assert_includes(&inputs(&sandbox)[0], json!({ "success": true, "to": "runnable" }));
+    assert_includes(&noted_objects(&sandbox)[0], json!({ "success": true, "to": "runnable" }));
 }
 
 #[test]

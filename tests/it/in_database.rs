@@ -97,7 +97,6 @@ const ABOUT_FILES: &[&str] = &[
     "preemption::ending::renewed_sections_end_after_max_section",
     "preemption::ending::the_leader_gets_the_signal_first_unless_the_policy_is_group",
     "preemption::ending::the_timeout_of_a_turn_waits_for_a_section",
-    "preemption::forced::a_threshold_is_a_percentage",
     "preemption::rounds::a_turn_is_asked_saves_a_checkpoint_and_is_resumed",
     "preemption::rounds::requests_for_one_run_are_merged",
     "preemption::sections::a_command_keeps_its_status_even_if_its_section_can_not_be_closed",
@@ -116,7 +115,6 @@ const ABOUT_FILES: &[&str] = &[
     "report_page::ten_thousand_turns_make_no_large_page",
     "report_page::text_from_outside_stays_text",
     "resources::a_limit_that_is_raised_counts_with_the_next_step",
-    "resources::an_invalid_limit_is_refused_when_the_policy_is_read",
     "resources::tick_all_orders_agents_by_priority_and_waiting_time",
     "resources::a_killed_tick_keeps_its_workspace_until_its_processes_have_ended",
     "signals::every_way_to_end_a_turn_ends_a_turn_that_resists",
@@ -134,7 +132,6 @@ const ABOUT_FILES: &[&str] = &[
     "tick::git_tracks_the_records_and_no_locks_caches_or_journals",
     "tick::an_idle_tick_exits_with_0_or_under_exit_code_with_10",
     "tick::one_damaged_agent_does_not_keep_the_others_from_their_step",
-    "timeouts::an_invalid_timeout_is_refused_when_the_policy_is_read",
     "timeouts::a_state_fails_one_millisecond_after_its_timeout",
     "timeouts::the_shutdown_timeout_can_not_be_disabled",
     "triggers::a_delivered_hint_has_the_resource_of_its_trigger_and_runs_a_turn",
@@ -143,11 +140,12 @@ const ABOUT_FILES: &[&str] = &[
     "triggers::wrong_secrets_and_revoked_or_unknown_triggers_get_the_same_error",
     "triggers::the_delivery_count_is_that_of_claimed_messages",
     "triggers::the_signature_key_is_private_and_never_in_git",
-    "triggers::the_trigger_that_comes_with_an_agent_takes_deliveries",
+    "triggers::the_trigger_that_comes_with_an_agent_takes_deliveries_that_end_a_plain_wait",
     "turns::a_turn_inherits_only_variables_that_its_policy_names",
     "turns::a_turn_inherits_the_environment_and_gets_dormouse_variables",
     "turns::a_turn_works_in_the_directory_that_holds_the_state_directory",
     "turns::an_agents_policy_is_checked_before_its_turn",
+    "turns::an_invalid_setting_is_refused_when_the_policy_is_read",
 ];
 
 /// Returns the names of all tests that match a filter, in order.

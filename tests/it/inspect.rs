@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::harness::Sandbox;
 use crate::setup::{
     Beside, add, advisories, assert_includes, changes, commands, decisions, eventually, failure, field,
-    objects, say, started, started_with, step, step_on, texts, tree, words,
+    objects, say, started, started_with, step, step_on, texts, tick_until_running, tree, words,
 };
 use crate::sharing::mode as set_mode;
 
@@ -370,7 +370,7 @@ fn state_can_takes_the_name_or_the_code_of_a_state() {
 }
 
 #[test]
-fn state_draws_the_23_edges_of_the_machine() {
+fn state_draws_the_23_edges_and_marks_the_edges_that_were_taken() {
     let sandbox = started("true");
     let mermaid = sandbox.run(["state", "ada", "--diagram"]);
     assert_eq!(mermaid, sandbox.run(["state", "ada", "--diagram", "mermaid"]));
@@ -381,11 +381,6 @@ fn state_draws_the_23_edges_of_the_machine() {
     assert_eq!(dot.matches(" -> ").count(), 23);
     assert!(dot.contains("    runnable [style=\"rounded,bold\", penwidth=3];\n"), "{dot}");
     assert_eq!(sandbox.json(["state", "ada", "--diagram", "dot"])["diagram"], dot);
-}
-
-#[test]
-fn a_diagram_marks_the_edges_that_were_taken() {
-    let sandbox = started("true");
     for _ in 0..3 {
         step_on(&sandbox, "x");
     }
@@ -410,7 +405,7 @@ fn runs_are_listed_newest_first_with_the_live_one() {
     step(&sandbox);
     step(&sandbox);
     fs::write(sandbox.project().join("slow"), "").unwrap();
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let tick = tick_until_running(&sandbox);
     let runs = sandbox.json_lines(["run", "list", "-a", "ada"]);
     let at = |run: &Value| run["started_at"].as_str().unwrap().to_owned();
     assert_eq!(runs.len(), 3);

@@ -217,7 +217,7 @@ fn the_journal_does_not_overwrite_restored_records_across_a_boot() {
     boot_again(&sandbox);
     put_back(&sandbox, &kept);
     assert_eq!(objectives(&sandbox), ["one"]);
-    sandbox.cmd(["tick", "ada"]).exits(0).reports("the records were put back");
+    sandbox.cmd(["tick", "ada"]).exits(0).warns("the records were put back");
     assert_eq!(objectives(&sandbox), ["one"]);
     assert!(sandbox.agent("ada").join("quarantine/journal.jsonl").exists());
     sandbox.run(["doctor"]);
@@ -376,7 +376,7 @@ fn a_journal_that_git_tracks_is_not_applied() {
     add(&sandbox, "two");
     boot_again(&sandbox);
     let ran = sandbox.cmd(["work", "complete", &before, "--result", "x"]).exits(0);
-    ran.reports("is not applied, because git tracks it");
+    ran.warns("is not applied, because git tracks it");
     assert!(sandbox.agent("ada").join("quarantine/journal.jsonl").exists());
     sandbox.run(["doctor"]);
 }

@@ -12,7 +12,7 @@ use crate::harness::{Sandbox, dormouse, write_program};
 use crate::setup::{
     Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, commands, decision, decisions,
     edit_file, edit_state, eventually, extend_policy, failure, field, hook, mode, names, objects, record,
-    say, started, started_with, step, texts, tree, words,
+    say, started, started_with, step, texts, tick_until_running, tree, words,
 };
 
 /// Asserts that only the owner may use the files and directories below `dir`.
@@ -30,12 +30,6 @@ fn control(action: &str, previous_status: &str, status: &str, changed: bool) -> 
         "agent": "ada", "action": action, "previous_status": previous_status, "status": status,
         "changed": changed, "tasks": [],
     })
-}
-
-/// Starts a tick of `ada`, and waits until its turn has made the file `running`.
-#[track_caller]
-fn tick_until_running(sandbox: &Sandbox) -> Beside {
-    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"))
 }
 
 /// Agent `ada` whose turn runs, with the id of the turn's message and the tick.
@@ -231,7 +225,7 @@ fn create_from_a_file_copies_the_file_unchanged() {
     fs::write(sandbox.project().join("bad.toml"), "[turn]\ncommand = [\"x\"]\ntimeouts = 3\n").unwrap();
     let ran = sandbox.cmd(["create", "bob", "--from", "bad.toml"]).exits(6);
     assert!(ran.stderr.starts_with("dormouse: bad.toml:3:1: unknown field `timeouts`"), "{ran}");
-    sandbox.cmd(["create", "bob", "--from", "/dev/zero"]).exits(6).reports("--from: more than 1048576 bytes");
+    sandbox.cmd(["create", "bob", "--from", "/dev/zero"]).exits(6).warns("--from: more than 1048576 bytes");
     let expected = "dormouse: can't read missing.toml: no such file or directory\n";
     sandbox.cmd(["create", "bob", "--from", "missing.toml"]).status(1).complains(expected);
     assert_eq!(names(&sandbox.store().join("agents")), ["ada"]);
@@ -439,7 +433,7 @@ fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
 fn an_agent_that_is_deleted_during_its_turn_is_not_created_again() {
     let sandbox = started(r#"rm -r "$DORMOUSE_DIR/agents/$DORMOUSE_AGENT""#);
     say(&sandbox, "work");
-    sandbox.cmd(["tick", "ada"]).exits(3).reports("no agent `ada`");
+    sandbox.cmd(["tick", "ada"]).exits(3).warns("no agent `ada`");
     assert!(!sandbox.agent("ada").exists());
     assert_eq!(sandbox.run(["doctor"]), "0 records in 0 agents: nothing wrong\n");
 }

@@ -296,7 +296,7 @@ fn a_process_that_can_not_be_started_is_reported_and_damages_nothing() {
     let Some(crowded) = Crowded::new("true") else { return };
     crowded.cmd(1, &["enqueue", "a", "go"]).exits(0);
     let ran = crowded.cmd(1, &["--json", "tick", "a"]).exits(1);
-    let ran = ran.reports("resource temporarily unavailable\nhint: no more processes may be");
+    let ran = ran.warns("resource temporarily unavailable\nhint: no more processes may be");
     setup::assert_includes(&failure(&ran), json!({ "exit_status": 1, "agent": "a" }));
     let start = ["task", "start", "--agent", "a", "--", "true"];
     crowded.cmd(1, &start).assert().code(1).stderr(contains("ulimit -u"));
@@ -453,7 +453,7 @@ fn a_record_that_would_be_too_large_to_read_is_not_written() {
     // JSON writes the byte 1 as six bytes, `\u0001`, so a body of 2 MiB exceeds `max_record`.
     set(&sandbox, "max_message = \"64 MiB\"\nmax_outcome = \"8 MiB\"");
     let refused = sandbox.cmd(["enqueue", "a", "-"]).stdin(vec![1; 2 << 20]).exits(4);
-    refused.reports("more than max_record = 8 MiB");
+    refused.warns("more than max_record = 8 MiB");
     assert!(messages(&sandbox, "a").is_empty());
     // `max_record` also limits a work item that the outcomes of two turns make larger.
     let item = sandbox.run(["work", "add", "one", "--agent", "a"]).trim().to_owned();
@@ -486,7 +486,7 @@ fn the_outbox_for_a_locked_agent_is_bounded() {
         sandbox.cmd(["tick", "a", "--lock-timeout", "0s"]).output()
     };
     for _ in 0..2 {
-        step().exits(0).reports("more are not delivered yet");
+        step().exits(0).warns("more are not delivered yet");
     }
     assert_eq!(setup::names(&sandbox.agent("a").join("outbox")).len(), 8);
     assert!(fs::metadata(sandbox.agent("a").join("state.json")).unwrap().len() < 20_000);

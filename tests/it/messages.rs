@@ -10,7 +10,8 @@ use crate::harness::{Cmd, Sandbox, copy_tree};
 use crate::setup::{
     Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, commit_all, decision,
     decisions, edit_file, extend_policy, failure, field, git, git_in, json_in, names, objects, only_file,
-    own_name, record, say, started, started_in_git, started_with, step, step_on, texts, tree, words,
+    own_name, record, say, started, started_in_git, started_with, step, step_on, texts, tick_until_running,
+    tree, words,
 };
 
 /// Turn that runs until the file `go` exists.
@@ -51,11 +52,6 @@ fn enqueue_batch<'s>(sandbox: &'s Sandbox, lines: &str) -> Cmd<'s> {
 
 fn inbox(sandbox: &Sandbox) -> Vec<String> {
     names(&sandbox.agent("ada").join("inbox"))
-}
-
-/// Starts a tick of `ada`, whose turn is [`WAIT_FOR_GO`], and waits until the turn has started.
-fn start_turn(sandbox: &Sandbox) -> Beside {
-    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"))
 }
 
 fn end_turn(sandbox: &Sandbox, tick: Beside) {
@@ -343,7 +339,7 @@ fn a_duplicate_prints_the_id_and_status_of_the_first_message() {
     assert_eq!(first, answer("queued", false));
     let repeat = || enqueue_once(&sandbox, "one", "k");
     assert_eq!(repeat(), answer("queued", true));
-    let tick = start_turn(&sandbox);
+    let tick = tick_until_running(&sandbox);
     assert_eq!(repeat(), answer("dequeued", true));
     end_turn(&sandbox, tick);
     assert_eq!(repeat(), answer("processed", true));
@@ -876,7 +872,7 @@ fn a_queued_message_can_be_dropped_and_requeued() {
 fn the_message_of_a_running_turn_is_not_dropped() {
     let sandbox = started(WAIT_FOR_GO);
     let id = say(&sandbox, "x");
-    let tick = start_turn(&sandbox);
+    let tick = tick_until_running(&sandbox);
     assert_eq!(message(&sandbox, &id)["status"], "dequeued");
     let expected = "dormouse: msg_#1 is being worked on\nhint: `dormouse stop` ends its turn\n";
     sandbox.cmd(["queue", "drop", &id]).status(4).complains(expected);

@@ -45,7 +45,7 @@ fn lists_accept_several_agents_and_name_the_agent_of_each_line() {
         sandbox
             .cmd(list.split(' ').chain(["ada", "-a", "bob"]))
             .exits(2)
-            .reports("`ada` as a word, and --agent bob: which is meant?");
+            .warns("`ada` as a word, and --agent bob: which is meant?");
         // An unknown agent must not suppress the output about the others.
         let ran = sandbox.cmd(list.split(' ').chain(["nobody", "ada", "--json"])).exits(3);
         assert_eq!(ran.stdout.lines().count(), of("ada").len() + 1, "{list}: {ran}");
@@ -135,7 +135,7 @@ fn every_list_covers_all_agents_unless_some_are_named() {
     let agents: Vec<&str> = timers.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(agents, ["bob", "ada"], "{timers}");
     // Unlike a list, a command that deletes files demands the name of an agent.
-    sandbox.cmd("queue rejected --drop --all".split(' ')).exits(2).reports("which agent?");
+    sandbox.cmd("queue rejected --drop --all".split(' ')).exits(2).warns("which agent?");
     sandbox.cmd(["stop", "--all", "--grace", "0s"]).output();
     fs::write(sandbox.agent("ada").join("state.json"), "{").unwrap();
     for (list, _) in LISTS {
@@ -177,7 +177,7 @@ fn commands_accept_the_agent_as_an_argument_or_as_a_flag() {
          trigger create ada -a bob"
     );
     for wrong in commands(&wrong) {
-        sandbox.cmd(wrong).exits(2).reports("`ada` as a word, and --agent bob: which is meant?");
+        sandbox.cmd(wrong).exits(2).warns("`ada` as a word, and --agent bob: which is meant?");
     }
     for (wrong, said) in [
         (&["work", "add", "-a", "ada"][..], "there is no text"),
@@ -185,7 +185,7 @@ fn commands_accept_the_agent_as_an_argument_or_as_a_flag() {
         (&["task", "start", "ada", "text", "--", "true"], "a command takes no text"),
         (&["task", "start", "--", "true"], "which agent?"),
     ] {
-        sandbox.cmd(wrong.iter().copied()).exits(2).reports(said);
+        sandbox.cmd(wrong.iter().copied()).exits(2).warns(said);
     }
     // The item belongs to `ada`, so a command for `bob` does not find it.
     sandbox.cmd(["work", "show", &item, "bob"]).exits(3);
@@ -283,7 +283,7 @@ fn ack_takes_the_named_agents_or_all_and_drop_needs_one_agent() {
         fs::write(sandbox.agent(name).join("inbox/x.json"), "{").unwrap();
         sandbox.cmd(["tick", name]).output();
     }
-    sandbox.cmd(["queue", "rejected", "--drop", "ada", "x.json"]).exits(2).reports("which agent?");
+    sandbox.cmd(["queue", "rejected", "--drop", "ada", "x.json"]).exits(2).warns("which agent?");
     sandbox.cmd(["queue", "rejected", "ada", "--drop"]).exits(2);
     sandbox.run(["queue", "rejected", "ada", "--drop", "x.json"]);
     assert_eq!(sandbox.run(["queue", "rejected", "ada"]), "");

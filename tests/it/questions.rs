@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    add, advisories, assert_includes, decisions, extend_policy, field, hook, objects, say, started, step,
-    step_on,
+    add, advisories, assert_includes, decisions, extend_policy, field, hook, noted_objects, objects, say,
+    started, step, step_on,
 };
 
 /// Turn that asks the operator a question if its message is `go`.
@@ -20,11 +20,6 @@ fi"#;
 
 /// Hook that appends its input to `home/noted`.
 const NOTE: &str = r#"cat >> "$HOME/noted""#;
-
-/// Returns the inputs that the hook [`NOTE`] has appended to `home/noted`.
-fn noted(sandbox: &Sandbox) -> Vec<Value> {
-    objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
-}
 
 fn is_without_ticks(sandbox: &Sandbox) -> bool {
     advisories(sandbox).contains(&"nobody_ticks".to_owned())
@@ -50,7 +45,7 @@ fn a_question_is_reported_once_and_ends_with_its_answer() {
     assert_includes(told, json!({ "subject": "asked", "answer_with": answer }));
     let ran = sandbox.cmd(["tick", "ada", "--until-idle"]).exits(0);
     assert_eq!(ran.stderr, "", "the tick has reported the question twice: {ran}");
-    let [told] = noted(&sandbox).try_into().unwrap();
+    let [told] = noted_objects(&sandbox).try_into().unwrap();
     let expected = json!({
         "subject": "asked", "reason": "Deploy to production?", "options": ["yes", "no"], "wait_id": wait,
     });
@@ -70,7 +65,7 @@ fn a_question_is_reported_once_and_ends_with_its_answer() {
     sandbox.run(["enqueue", "ada", "yes", "--wait", &wait]);
     step(&sandbox);
     assert_eq!(question(&sandbox), Value::Null);
-    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(noted_objects(&sandbox).len(), 1);
 }
 
 #[test]
@@ -123,12 +118,12 @@ fn a_question_reaches_the_hook_again_if_the_hook_has_killed_its_tick() {
     hook(&sandbox.agent("ada"), "on-attention", &format!("{NOTE}; kill -9 $PPID"));
     say(&sandbox, "go");
     sandbox.cmd(["tick", "ada"]).output();
-    assert_eq!(noted(&sandbox).len(), 1);
+    assert_eq!(noted_objects(&sandbox).len(), 1);
     hook(&sandbox.agent("ada"), "on-attention", NOTE);
     step(&sandbox);
-    assert_eq!(noted(&sandbox).len(), 2, "the hook gets the question from a later tick");
+    assert_eq!(noted_objects(&sandbox).len(), 2, "the hook gets the question from a later tick");
     step(&sandbox);
-    assert_eq!(noted(&sandbox).len(), 2);
+    assert_eq!(noted_objects(&sandbox).len(), 2);
 }
 
 #[test]
@@ -144,14 +139,14 @@ fn a_stalled_agent_is_reported_after_a_day() {
     sandbox.cmd(["list"]).assert().stdout(contains("stalled: dig is runnable"));
     sandbox.pass(24 * 3600);
     sandbox.cmd(["tick", "--all"]).assert().code(0).stderr(contains("ada: stalled work_"));
-    assert_eq!(noted(&sandbox)[0]["subject"], "stalled");
+    assert_eq!(noted_objects(&sandbox)[0]["subject"], "stalled");
     sandbox.pass(48 * 3600);
     assert_eq!(sandbox.cmd(["tick", "--all"]).output().stderr, "", "the stall is reported twice");
     sandbox.run(["wake", "ada"]);
     decisions(&sandbox);
     sandbox.pass(24 * 3600);
     // A second stall is reported although the first one was reported already.
-    sandbox.cmd(["tick", "--all"]).output().reports("stalled");
+    sandbox.cmd(["tick", "--all"]).output().warns("stalled");
 }
 
 #[test]
@@ -218,7 +213,7 @@ fn every_reader_reports_that_no_process_ticks() {
 fn await_reports_within_seconds_that_no_process_ticks() {
     let sandbox = started("true").with_real_clock();
     let ran = sandbox.cmd(["enqueue", "ada", "x", "--await", "--timeout", "6s"]).exits(8);
-    ran.reports("ada: no process ticks it: a step has been due for").reports("none was ever made");
+    ran.warns("ada: no process ticks it: a step has been due for").warns("none was ever made");
 }
 
 #[test]
@@ -246,7 +241,7 @@ fn logs_shows_the_last_50_events_and_reports_an_empty_period() {
     let text = sandbox.run(["logs", "ada"]);
     assert_eq!(text.lines().filter(|line| line.starts_with("2026-")).count(), 50, "{text}");
     let ran = sandbox.cmd(["logs", "ada", "--since", "1d"]).output().printed(0, "");
-    ran.reports("nothing has happened since").reports("the last event was");
+    ran.warns("nothing has happened since").warns("the last event was");
 }
 
 #[test]
@@ -310,7 +305,7 @@ fn doctor_keeps_an_unreadable_state_and_errors_name_the_remedy() {
     let state = sandbox.agent("ada").join("state.json");
     fs::write(&state, "{").unwrap();
     for verb in ["tick", "get"] {
-        sandbox.cmd([verb, "ada"]).exits(6).reports("restore it from git, a backup or an export");
+        sandbox.cmd([verb, "ada"]).exits(6).warns("restore it from git, a backup or an export");
     }
     sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("restore it from git"));
     assert_eq!(fs::read_to_string(&state).unwrap(), "{");

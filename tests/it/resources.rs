@@ -421,21 +421,6 @@ fn the_usage_of_a_deferred_turn_counts_but_the_turn_does_not() {
     waits_for(&sandbox, "ada", "turns_per_day");
 }
 
-#[test]
-fn an_invalid_limit_is_refused_when_the_policy_is_read() {
-    for (line, why) in [
-        ("cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
-        ("cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
-        ("turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
-        ("dedupe_window = 0", "invalid type: integer `0`, expected a duration such as \"30m\""),
-    ] {
-        let sandbox = started("true");
-        extend_policy(&sandbox, "ada", &format!("\n[limits]\n{line}\n"));
-        let ran = sandbox.cmd(["get", "ada"]).output();
-        assert!(ran.code() == 6 && ran.stderr.contains(why), "{ran}");
-    }
-}
-
 fn max_running(sandbox: &Sandbox, slots: u32) {
     edit_file(&sandbox.store().join("dormouse.toml"), |text| {
         format!("{text}\n[scheduler]\nmax_running = {slots}\n")

@@ -56,6 +56,11 @@ pub fn noted(sandbox: &Sandbox) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
+/// Returns the JSON objects, one a line, that hooks have written to `$HOME/noted`.
+pub fn noted_objects(sandbox: &Sandbox) -> Vec<Value> {
+    objects(&fs::read_to_string(sandbox.home().join("noted")).unwrap_or_default())
+}
+
 /// Returns the lines of `$HOME/noted` and removes the file.
 pub fn take_noted(sandbox: &Sandbox) -> Vec<String> {
     let lines = noted(sandbox);
@@ -532,14 +537,13 @@ impl Beside {
     }
 }
 
-impl Ran {
-    /// Asserts that standard error contains a text.
-    #[track_caller]
-    pub fn reports(self, text: &str) -> Ran {
-        assert!(self.stderr.contains(text), "{text}: {self}");
-        self
-    }
+/// Starts a tick of `ada`, and waits until its turn has made the file `running`.
+#[track_caller]
+pub fn tick_until_running(sandbox: &Sandbox) -> Beside {
+    Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"))
+}
 
+impl Ran {
     /// Asserts the exit status and the complete standard output.
     #[track_caller]
     pub fn printed(self, status: i32, stdout: &str) -> Ran {

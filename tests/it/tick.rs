@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::harness::Sandbox;
 use crate::setup::{
-    Beside, SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, commit_all, decision,
-    decisions, field, git, make_repository, names, objects, say, started, started_in_git, started_with, step,
-    step_on, tree, words,
+    SLEEP, TURN_COMPLETED, TURN_FAILED, add, assert_includes, changes, commit_all, decision, decisions,
+    field, git, make_repository, names, objects, say, started, started_in_git, started_with, step, step_on,
+    tick_until_running, tree, words,
 };
 
 #[test]
@@ -458,7 +458,7 @@ fn exit_75_defers_the_message_without_counting_an_attempt() {
 fn a_step_during_a_running_turn_is_a_noop() {
     let sandbox = started("touch running; while [ ! -e go ]; do sleep 0.02; done");
     say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let tick = tick_until_running(&sandbox);
     let before = fs::read(sandbox.agent("ada").join("state.json")).unwrap();
     let beside = step(&sandbox);
     assert_eq!(decision(&beside), "noop (turn_in_progress)");
@@ -476,8 +476,7 @@ fn a_step_during_a_running_turn_is_a_noop() {
 fn a_run_whose_tick_was_killed_is_interrupted_and_its_message_replays() {
     let sandbox = started("test -e running || { touch running; sleep 1000; }");
     let id = say(&sandbox, "x");
-    let mut tick =
-        Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
+    let mut tick = tick_until_running(&sandbox);
     let run = field(&sandbox, "current_run.run_id");
     tick.kill();
     let recovered = step(&sandbox);

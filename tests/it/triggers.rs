@@ -87,19 +87,21 @@ fn a_delivery_is_an_integration_signal_with_the_id_of_its_trigger() {
 }
 
 #[test]
-fn the_trigger_that_comes_with_an_agent_takes_deliveries() {
+fn the_trigger_that_comes_with_an_agent_takes_deliveries_that_end_a_plain_wait() {
     let sandbox = Sandbox::new();
     let made = sandbox.json(["create", "ada", "--", "true"]);
     let id = made["trigger_id"].as_str().unwrap();
     fs::write(sandbox.project().join("secret"), made["trigger_secret"].as_str().unwrap()).unwrap();
     let deliver = ["trigger", "deliver", id, "--secret-file", "secret", "hello"];
-    assert!(
-        sandbox.run(deliver).starts_with("msg_"),
-        "an agent that was never started must accept deliveries"
-    );
+    let said = sandbox.run(deliver);
+    assert!(said.starts_with("msg_"), "an agent that was never started must accept deliveries: {said}");
     sandbox.run(["start", "ada"]);
-    sandbox.run(deliver);
     sandbox.run(["tick", "ada", "--until-idle"]);
+    let wait = sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "any news"]);
+    sandbox.run(deliver);
+    let step = sandbox.json(["tick", "ada"]);
+    assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
+    assert_eq!(step["continuation"]["resolves"], json!([wait.trim_end()]));
     assert_count(&sandbox, id, 2);
 }
 
@@ -380,20 +382,6 @@ fn every_end_of_a_wait_revokes_the_trigger_of_the_wait() {
     assert_eq!(all.len(), 6);
     assert_eq!(sandbox.json_lines(["trigger", "list", "-a", "ada"]).len(), 2);
     assert_eq!(sandbox.cmd(["doctor"]).output().code(), 0);
-}
-
-#[test]
-fn a_plain_external_wait_ends_with_a_delivery_to_the_agents_trigger() {
-    let sandbox = Sandbox::new();
-    let made = sandbox.json(["create", "ada", "--", "true"]);
-    sandbox.run(["start", "ada"]);
-    let id = made["trigger_id"].as_str().unwrap();
-    fs::write(sandbox.project().join(id), made["trigger_secret"].as_str().unwrap()).unwrap();
-    let wait = sandbox.run(["wait", "-a", "ada", "--on", "external", "--reason", "any news"]);
-    delivered(&sandbox, id, &["news"]);
-    let step = sandbox.json(["tick", "ada"]);
-    assert_eq!(step["continuation"]["class"], "resume_expected_wait", "{step}");
-    assert_eq!(step["continuation"]["resolves"], json!([wait.trim_end()]));
 }
 
 #[test]

@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use crate::harness::{Ran, Sandbox, write_program};
 use crate::setup::{
     Beside, assert_includes, decision, decisions, edit_file, field, git, git_in, hook, in_time, lives,
-    make_repository, mode, names, objects, own_name, say, started, started_with, step, step_on, wait_for,
-    words,
+    make_repository, mode, names, objects, own_name, say, started, step, step_on, wait_for, words,
 };
 
 /// Returns a started agent with this `agent.toml`.
@@ -812,8 +811,33 @@ fn an_agents_policy_is_checked_before_its_turn() {
              hint: correct it with `dormouse edit ada`\n"
         ));
     }
-    let sandbox = started_with("true", "\n[turns]\nx = 1\n");
-    sandbox.cmd(["get", "ada"]).assert().code(6).stderr(contains("agent.toml:8:2: unknown field `turns`"));
+}
+
+#[test]
+fn an_invalid_setting_is_refused_when_the_policy_is_read() {
+    let sandbox = started("true");
+    let path = sandbox.agent("ada").join("agent.toml");
+    let valid = fs::read_to_string(&path).unwrap();
+    for (section, setting, why) in [
+        ("turns", "x = 1", "agent.toml:8:2: unknown field `turns`"),
+        ("limits", "cost_per_day = -1.0", "limits.cost_per_day can't be negative or infinite"),
+        ("limits", "cost_per_day = inf", "limits.cost_per_day can't be negative or infinite"),
+        ("limits", "turns_per_hour = -1", "invalid value: integer `-1`, expected u64"),
+        ("limits", "dedupe_window = 0", "invalid type: integer `0`, expected a duration such as \"30m\""),
+        ("timeouts", "init = 5", "`5` has no unit: write \"5s\""),
+        ("timeouts", "init = -5", "`-5`: a duration can't be negative"),
+        ("timeouts", "init = \"soon\"", "`soon` is not a duration: write 500ms, 90s, 10m, 1h30m or 2d"),
+        ("timeouts", "init = \"300000000000 years\"", "`300000000000 years` is longer than can be counted"),
+        ("preemption", "critical = { memory = \"5\" }", "agent.toml"),
+        ("preemption", "critical = { memory = 5 }", "agent.toml"),
+        ("preemption", "critical = { memory = \"101%\" }", "agent.toml"),
+        ("preemption", "critical = { memory = \"-1%\" }", "agent.toml"),
+        ("preemption", "critical = { memory = \"much\" }", "agent.toml"),
+    ] {
+        fs::write(&path, format!("{valid}\n[{section}]\n{setting}\n")).unwrap();
+        let ran = sandbox.cmd(["get", "ada"]).output();
+        assert!(ran.code() == 6 && ran.stderr.contains(why), "{setting}: {ran}");
+    }
 }
 
 /// Reports the largest cost twice: the sum would be infinite, which JSON can't represent.

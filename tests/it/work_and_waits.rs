@@ -1198,10 +1198,10 @@ fn a_text_is_given_as_itself_as_a_file_or_on_stdin() {
         .cmd(["work", "add", "ada", "-", "--blocked-by", "-"])
         .stdin("x")
         .exits(2)
-        .reports("stdin can be only");
+        .warns("stdin can be only");
     let reads = |args: &[&str]| {
         sandbox.cmd(args.iter().copied().chain([&*file])).exits(0);
-        sandbox.cmd(args.iter().copied().chain(["@nothing"])).exits(1).reports("take the text from");
+        sandbox.cmd(args.iter().copied().chain(["@nothing"])).exits(1).warns("take the text from");
     };
     reads(&["work", "update", item, "--objective"]);
     reads(&["work", "update", item, "--todo"]);
@@ -1228,7 +1228,7 @@ fn a_text_is_given_as_itself_as_a_file_or_on_stdin() {
     reads(&["queue", "drop", &message, "--reason"]);
     assert!(sandbox.run(["queue", "show", &message]).contains("dropped: from the file"));
     for command in ["fail", "preempt"] {
-        sandbox.cmd([command, "ada", "--reason", "@nothing"]).exits(1).reports("take the text from");
+        sandbox.cmd([command, "ada", "--reason", "@nothing"]).exits(1).warns("take the text from");
     }
     reads(&["stop", "ada", "--reason"]);
 }
