@@ -59,8 +59,7 @@ fn ask_reports_a_dead_letter_once_and_exits_with_7() {
 fn ask_queues_nothing_for_an_unstarted_or_stopped_agent() {
     let sandbox = Sandbox::new();
     sandbox.run(["create", "ada", "--shell", "true"]);
-    let ran = sandbox.cmd(["ask", "ada", "x"]).exits(4);
-    assert!(ran.stderr.contains("hint: start it with `dormouse start ada`"), "{ran}");
+    sandbox.cmd(["ask", "ada", "x"]).exits(4).warns("hint: start it with `dormouse start ada`");
     sandbox.run(["start", "ada"]);
     sandbox.run(["stop", "ada"]);
     sandbox.cmd(["ask", "ada", "x"]).exits(4);
@@ -96,8 +95,7 @@ fn an_interrupt_of_ask_reports_that_the_message_stays_queued() {
     let ask = ask_with_a_deferred_turn(&sandbox);
     std::thread::sleep(Duration::from_millis(200));
     interrupt(&ask, Signal::INT);
-    let ran = ask.end().exits(1);
-    assert!(ran.stderr.contains("stays queued") && ran.stderr.contains("ended by signal 2"), "{ran}");
+    ask.end().exits(1).warns("stays queued").warns("ended by signal 2");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
 }
 
@@ -106,8 +104,7 @@ fn an_interrupt_of_ask_ends_the_turn_and_keeps_the_message_queued() {
     let sandbox = started("touch \"$HOME/begun\"; exec sleep 600").with_real_clock();
     let ask = Beside::start(sandbox.cmd(["ask", "ada", "x"])).after_it_made(sandbox.home().join("begun"));
     interrupt(&ask, Signal::TERM);
-    let ran = ask.end().exits(1);
-    assert!(ran.stderr.contains("stays queued"), "{ran}");
+    ask.end().exits(1).warns("stays queued");
     assert_eq!(sandbox.json_lines(["queue", "list", "-a", "ada"])[0]["attempt"], 1);
 }
 
@@ -116,8 +113,7 @@ fn a_stop_ends_the_wait() {
     let sandbox = started_with("exit 75", "[recovery]\nbase = \"10m\"\n").with_real_clock();
     let ask = ask_with_a_deferred_turn(&sandbox);
     sandbox.run(["stop", "ada"]);
-    let ran = ask.end().exits(4);
-    assert!(ran.stderr.contains("`ada` is stopped: it can't answer"), "{ran}");
+    ask.end().exits(4).warns("`ada` is stopped: it can't answer");
 }
 
 #[test]
@@ -147,8 +143,7 @@ fn the_exit_status_of_await_shows_how_the_message_ended() {
     let sandbox = started_with("[ \"$(cat)\" ] && exit 3", ONE_ATTEMPT);
     let dead = say(&sandbox, "dies");
     sandbox.cmd(["tick", "ada", "--until-idle"]).output();
-    let ran = sandbox.cmd(["await", "ada", "--message", &dead]).exits(7);
-    assert!(ran.stderr.contains("aborted: gave up after 1 attempt"), "{ran}");
+    sandbox.cmd(["await", "ada", "--message", &dead]).exits(7).warns("aborted: gave up after 1 attempt");
     let dropped = say(&sandbox, "never mind");
     sandbox.run(["queue", "drop", &dropped]);
     sandbox.cmd(["await", "ada", "--message", &dropped]).exits(7);
@@ -161,8 +156,7 @@ fn await_refuses_the_message_of_a_stopped_agent() {
     let sandbox = started("true");
     let id = say(&sandbox, "x");
     sandbox.run(["stop", "ada"]);
-    let ran = sandbox.cmd(["await", "ada", "--message", &id]).exits(4);
-    assert!(ran.stderr.contains("`ada` is stopped: it can't answer"), "{ran}");
+    sandbox.cmd(["await", "ada", "--message", &id]).exits(4).warns("`ada` is stopped: it can't answer");
 }
 
 #[test]

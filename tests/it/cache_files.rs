@@ -126,8 +126,7 @@ fn a_file_in_the_place_of_a_cache_is_replaced_and_is_no_finding() {
     assert!(!agent.join("tmp").exists());
     fs::write(agent.join("tmp"), "x").unwrap();
     std::os::unix::fs::chown(agent.join("tmp"), Some(OWNER), Some(OWNER)).unwrap();
-    let ran = used.dormouse(OWNER, &["enqueue", "a", "x"]).exits(0);
-    assert!(ran.stderr.contains("agents/a/tmp: a plain file was in the way"), "{ran}");
+    used.dormouse(OWNER, &["enqueue", "a", "x"]).exits(0).warns("agents/a/tmp: a plain file was in the way");
     used.owner(&["tick", "a", "--until-idle"]);
     for (place, kind) in
         [("tmp", "file"), ("cache", "link"), ("cache/dedupe", "pipe"), ("cache/settled", "file")]

@@ -48,8 +48,7 @@ fn assert_works(sandbox: &Sandbox) {
     }
     says(sandbox, &json!([]));
     sandbox.pass(24 * 3600);
-    let ran = sandbox.cmd(["--json", "tick", "a", "--until-idle"]).output();
-    assert!(ran.stdout.contains("\"terminal\":\"completed\""), "{ran}");
+    sandbox.cmd(["--json", "tick", "a", "--until-idle"]).output().shows("\"terminal\":\"completed\"");
     let largest = walkdir::WalkDir::new(sandbox.agent("a")).into_iter();
     let largest = largest.map(|entry| entry.unwrap().metadata().unwrap().len()).max();
     assert!(largest < Some(20 << 20), "{largest:?}");
@@ -70,8 +69,7 @@ fn messages_that_are_too_large_as_records_fail_their_turn_and_nothing_else() {
     // Each message is within `limits.max_effects`, but the four messages together are not.
     let each = json!({ "do": "enqueue", "agent": "b", "body": nested(60 << 10) });
     says(&sandbox, &json!(vec![each.clone(); 4]));
-    let ran = sandbox.cmd(["tick", "a"]).output();
-    assert!(ran.code() == 7 && ran.stdout.contains("more than limits.max_effects = 8 MiB"), "{ran}");
+    sandbox.cmd(["tick", "a"]).exits(7).shows("more than limits.max_effects = 8 MiB");
     assert_eq!(waiting(&sandbox), 0);
     assert_works(&sandbox);
     // A policy can raise `limits.max_effects` to the maximum size of a journal.
@@ -81,8 +79,7 @@ fn messages_that_are_too_large_as_records_fail_their_turn_and_nothing_else() {
     assert_eq!(waiting(&sandbox), 1);
     assert_works(&sandbox);
     edit_policy(&sandbox, "a", |text| text.replace("32 MiB", "33 MiB"));
-    let ran = sandbox.cmd(["get", "a"]).output();
-    assert!(ran.code() == 6 && ran.stderr.contains("limits.max_effects can't be more than 32 MiB"), "{ran}");
+    sandbox.cmd(["get", "a"]).exits(6).warns("limits.max_effects can't be more than 32 MiB");
 }
 
 #[test]
@@ -97,8 +94,7 @@ fn max_effects_limits_work_items_timers_waits_and_tasks_of_an_outcome() {
         json!({ "do": "task.start", "command": ["true", text] }),
     ] {
         says(&sandbox, &json!(vec![action.clone(); 4]));
-        let ran = sandbox.cmd(["tick", "a"]).output();
-        assert!(ran.code() == 7 && ran.stdout.contains("more than limits.max_effects"), "{ran}");
+        sandbox.cmd(["tick", "a"]).exits(7).shows("more than limits.max_effects");
         assert_works(&sandbox);
     }
     // A record that an outcome changes many times is written once.
@@ -125,8 +121,7 @@ fn a_settlement_that_fails_ends_its_run() {
         owned.owner(&["enqueue", "a", "go"]);
         let before = fs::metadata(&closed).unwrap().permissions().mode() & 0o7777;
         mode(&closed, 0);
-        let ran = owned.dormouse(OWNER, &["--json", "tick", "a"]).exits(7);
-        assert!(ran.stdout.contains("permission denied"), "{ran}");
+        owned.dormouse(OWNER, &["--json", "tick", "a"]).exits(7).shows("permission denied");
         let found = owned.owner(&["get", "a"]);
         assert_eq!(found.get("current_run"), None, "{found}");
         mode(&closed, before);

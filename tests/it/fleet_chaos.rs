@@ -160,7 +160,7 @@ fn a_machine_does_not_end_turns_of_another_with_the_same_image() {
     let step = Beside::start(one.cmd(&["tick", "ada"]));
     eventually("a turn", || fleet.log().first().cloned());
     for _ in 0..3 {
-        other.cmd(&["tick", "ada", "--json"]).assert().code(0).stdout(contains("\"turn_in_progress\""));
+        other.cmd(&["tick", "ada", "--json"]).exits(0).shows("\"turn_in_progress\"");
     }
     other.cmd(&["doctor"]).assert().stdout(contains("one_owner").not());
     fleet.go();
@@ -176,7 +176,7 @@ fn a_machine_does_not_end_turns_of_another_with_the_same_image() {
         "INSERT INTO @.lease (agent_id, subject, fence, anchor, host, pid, expires_at) \
          SELECT id, 'run', 99, 'same', 'two', 1, 0 FROM @.agent",
     );
-    other.cmd(&["doctor"]).assert().code(6).stdout(contains("one_owner")).stdout(contains("one, two"));
+    other.cmd(&["doctor"]).exits(6).shows("one_owner").shows("one, two");
 }
 
 /// A machine that is cut off ends its turn before another machine begins one. No timeout is

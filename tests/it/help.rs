@@ -13,8 +13,7 @@ fn dormouse_alone_prints_the_first_steps() {
     let said = sandbox.run(NOTHING);
     assert!(said.starts_with("There is no state directory here. To begin:\n\n  dormouse init  "), "{said}");
     assert!(said.lines().all(|line| line.len() <= 80), "{said}");
-    let typo = sandbox.cmd(["up"]).output();
-    assert!(typo.code() == 2 && typo.stderr.contains("'up'\n\nUsage: "), "{typo}");
+    sandbox.cmd(["up"]).exits(2).warns("'up'\n\nUsage: ");
     // Each proposed command succeeds.
     let steps = sandbox.json(NOTHING)["begin"].clone();
     for step in steps.as_array().unwrap() {
@@ -47,8 +46,7 @@ fn dormouse_alone_prints_a_summary_of_the_agents() {
     assert!(sandbox.run(NOTHING).contains("\nto look at: ada\n"));
     // The summary shows `ada` although the records of `bob` can't be read.
     std::fs::write(sandbox.agent("bob").join("state.json"), "{").unwrap();
-    let ran = sandbox.cmd(NOTHING).output();
-    assert!(ran.code() == 6 && ran.stdout.contains("\nto look at: ada\n"), "{ran}");
+    sandbox.cmd(NOTHING).exits(6).shows("\nto look at: ada\n");
     assert_eq!(sandbox.cmd(["-C", "nowhere"]).output().code(), 3);
 }
 

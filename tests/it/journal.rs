@@ -437,8 +437,7 @@ fn a_missing_journal_is_made_and_its_name_is_durable() {
     let ignored = sandbox.store().join(".gitignore");
     edit_file(&ignored, |text| text.replace("agents/*/journal.jsonl\n", ""));
     make_repository(&sandbox);
-    let ran = sandbox.cmd(["doctor", "--repair"]).output();
-    assert!(ran.stdout.contains("agents/*/journal.jsonl"), "{ran}");
+    sandbox.cmd(["doctor", "--repair"]).output().shows("agents/*/journal.jsonl");
     assert!(fs::read_to_string(&ignored).unwrap().contains("agents/*/journal.jsonl\n"));
 }
 

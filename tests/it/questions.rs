@@ -53,9 +53,9 @@ fn a_question_is_reported_once_and_ends_with_its_answer() {
 
     // Every listing shows the command that answers the question.
     sandbox.cmd(["list"]).assert().success().stdout(contains("ada !")).stderr(contains(&answer));
-    sandbox.cmd([""; 0]).assert().stdout(contains(&answer));
-    sandbox.cmd(["get", "ada"]).assert().stdout(contains(&answer));
-    sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(&answer));
+    sandbox.cmd([""; 0]).output().shows(&answer);
+    sandbox.cmd(["get", "ada"]).output().shows(&answer);
+    sandbox.cmd(["doctor"]).exits(0).shows(&answer);
     let shown = question(&sandbox);
     assert_eq!([&shown["count"], &shown["newest"][0]["subject"]], [&json!(1), &json!("asked")]);
     // Acknowledging dead letters does not answer the question.
@@ -108,7 +108,7 @@ fn a_question_ends_with_a_ready_plan_a_stop_or_a_cancelled_wait() {
     sandbox.run(["wait", "cancel", wait]);
     assert_eq!(question(&sandbox), Value::Null);
     let refused = ["wait", "-a", "ada", "--on", "external", "--reason", "x", "--option", "yes"];
-    sandbox.cmd(refused).assert().code(2).stderr(contains("kind `operator`"));
+    sandbox.cmd(refused).exits(2).warns("kind `operator`");
 }
 
 #[test]
@@ -136,9 +136,9 @@ fn a_stalled_agent_is_reported_after_a_day() {
     let line = sandbox.json(["list"]);
     assert!(line["stalled"].as_str().unwrap().contains("dormouse wake ada"), "{line}");
     assert_eq!(line["attention"], Value::Null, "the advisory is reported before a day has passed: {line}");
-    sandbox.cmd(["list"]).assert().stdout(contains("stalled: dig is runnable"));
+    sandbox.cmd(["list"]).output().shows("stalled: dig is runnable");
     sandbox.pass(24 * 3600);
-    sandbox.cmd(["tick", "--all"]).assert().code(0).stderr(contains("ada: stalled work_"));
+    sandbox.cmd(["tick", "--all"]).exits(0).warns("ada: stalled work_");
     assert_eq!(noted_objects(&sandbox)[0]["subject"], "stalled");
     sandbox.pass(48 * 3600);
     assert_eq!(sandbox.cmd(["tick", "--all"]).output().stderr, "", "the stall is reported twice");
@@ -156,7 +156,7 @@ fn a_blocked_item_and_a_suspended_run_are_reported_after_a_day() {
     decisions(&sandbox);
     assert!(field(&sandbox, "attention").is_empty());
     sandbox.pass(24 * 3600);
-    sandbox.cmd(["tick", "ada"]).assert().stderr(contains("dormouse work unblock"));
+    sandbox.cmd(["tick", "ada"]).output().warns("dormouse work unblock");
 
     add(&sandbox, "bob", "dormouse yield");
     extend_policy(&sandbox, "bob", "[timeouts]\nsuspend = \"never\"\n");
@@ -164,7 +164,7 @@ fn a_blocked_item_and_a_suspended_run_are_reported_after_a_day() {
     sandbox.run(["tick", "bob", "--until-idle"]);
     assert_eq!(sandbox.json(["state", "bob"])["state"], "suspended");
     sandbox.pass(24 * 3600);
-    sandbox.cmd(["tick", "bob"]).assert().stderr(contains("dormouse resume bob"));
+    sandbox.cmd(["tick", "bob"]).output().warns("dormouse resume bob");
 }
 
 #[test]
@@ -182,11 +182,11 @@ fn every_reader_reports_that_no_process_ticks() {
     assert!(due["since"].is_string() && due["last_step_at"].is_string(), "{line}");
     for reader in [&["list"][..], &[], &["explain", "ada"]] {
         let text = "no process ticks: a step has been due for 11m";
-        sandbox.cmd(reader.iter().copied()).assert().stdout(contains(text));
+        sandbox.cmd(reader.iter().copied()).output().shows(text);
     }
     let text = "nobody_ticks: 1 agent: a step has been due for 11m";
-    sandbox.cmd(["doctor"]).assert().code(0).stdout(contains(text));
-    sandbox.cmd(["metrics"]).assert().stdout(contains("nobody_ticks"));
+    sandbox.cmd(["doctor"]).exits(0).shows(text);
+    sandbox.cmd(["metrics"]).output().shows("nobody_ticks");
     step(&sandbox);
     assert!(!is_without_ticks(&sandbox));
     // Ticks of `ada` alone don't help `bob`, whose due step is missed.
@@ -270,7 +270,7 @@ fn an_agent_without_a_turn_command_keeps_its_messages() {
     }
     let held = sandbox.json(["get", "ada"])["held"].clone();
     assert!(held["missing"].as_str().unwrap().contains("names no turn.command"), "{held}");
-    sandbox.cmd(["doctor"]).assert().code(0).stdout(contains("turn_command"));
+    sandbox.cmd(["doctor"]).exits(0).shows("turn_command");
     fs::write(&settings, before).unwrap();
     sandbox.pass(3600);
     sandbox.run(["tick", "ada", "--until-idle"]);
@@ -307,6 +307,6 @@ fn doctor_keeps_an_unreadable_state_and_errors_name_the_remedy() {
     for verb in ["tick", "get"] {
         sandbox.cmd([verb, "ada"]).exits(6).warns("restore it from git, a backup or an export");
     }
-    sandbox.cmd(["doctor", "--repair"]).assert().code(6).stdout(contains("restore it from git"));
+    sandbox.cmd(["doctor", "--repair"]).exits(6).shows("restore it from git");
     assert_eq!(fs::read_to_string(&state).unwrap(), "{");
 }

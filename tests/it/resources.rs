@@ -529,8 +529,7 @@ fn never_do_more_turns_run_at_once_than_there_are_slots() {
 fn a_number_of_slots_that_makes_no_sense_is_refused() {
     let sandbox = Sandbox::new();
     max_running(&sandbox, 0);
-    let ran = sandbox.cmd(["list"]).output();
-    assert!(ran.code() == 6 && ran.stderr.contains("nonzero"), "{ran}");
+    sandbox.cmd(["list"]).exits(6).warns("nonzero");
 }
 
 fn priority(sandbox: &Sandbox, name: &str, priority: i32) {

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use predicates::str::contains;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -137,7 +136,7 @@ fn a_secret_is_shown_once_and_only_its_hash_is_kept() {
     let ran = sandbox.cmd(["trigger", "rotate", id, "--secret-file", "new"]).exits(0);
     assert_eq!(mode(&sandbox.project().join("new")), 0o600);
     assert!(ran.stdout.contains("secret  in new"), "{ran}");
-    sandbox.cmd(["trigger", "create", "-a", "ada"]).assert().stdout(contains("secret  not shown in a pipe"));
+    sandbox.cmd(["trigger", "create", "-a", "ada"]).output().shows("secret  not shown in a pipe");
     let taken = sandbox.cmd(["--json", "trigger", "create", "-a", "ada", "--secret-file", "new"]).output();
     assert_eq!(told(&taken), (4, "secret_file_exists".to_owned()));
     // A file with a secret must not be in the state directory.
@@ -443,7 +442,7 @@ fn the_signature_key_is_private_and_never_in_git() {
     assert_ne!(key(&keys), first);
     assert_eq!(names(&keys).iter().filter(|name| name.starts_with(&id)).count(), 1);
     fs::remove_file(keys.join(key(&keys))).unwrap();
-    sandbox.cmd(["trigger", "show", &id]).assert().stderr(contains("is not in this store or clone"));
+    sandbox.cmd(["trigger", "show", &id]).output().warns("is not in this store or clone");
     sandbox.run(["trigger", "rotate", &id]);
     sandbox.run(["trigger", "revoke", &id]);
     assert!(!names(&keys).iter().any(|name| name.starts_with("trig_")));
@@ -540,7 +539,7 @@ fn an_outcome_can_wait_for_a_trigger() {
     sandbox.run(["trigger", "revoke", &id]);
     write(&id);
     sandbox.run(["enqueue", "ada", "go"]);
-    sandbox.cmd(["tick", "ada", "--json"]).assert().code(7).stdout(contains("not an active trigger"));
+    sandbox.cmd(["tick", "ada", "--json"]).exits(7).shows("not an active trigger");
 }
 
 #[test]

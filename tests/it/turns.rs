@@ -5,7 +5,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use predicates::str::contains;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Sandbox, write_program};
@@ -124,7 +123,7 @@ fn a_command_that_is_not_there_fails_with_a_clear_reason() {
         fs::write(sandbox.project().join("badly"), "#!/no/such/interpreter\n").unwrap();
         fs::set_permissions(sandbox.project().join("badly"), fs::Permissions::from_mode(0o755)).unwrap();
         for words in [&["create", "ada", "--", command][..], &["start", "ada"]] {
-            sandbox.cmd(words).assert().code(0).stderr(contains("no turn can start yet"));
+            sandbox.cmd(words).exits(0).warns("no turn can start yet");
         }
         say(&sandbox, "x");
         let ran = sandbox.cmd(["tick", "ada"]).output();

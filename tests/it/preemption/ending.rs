@@ -53,8 +53,7 @@ fn a_waiting_stop_ends_when_a_second_stop_has_ended_the_run() {
     eventually("the status `stopped`", || (field(&sandbox, "status") == "stopped").then_some(()));
     let hasty = sandbox.json(["stop", "ada", "--now", "--grace", "100ms"]);
     assert_eq!(hasty["aborted_run_id"], json!(run));
-    let patient = patient.end();
-    assert!(patient.code() == 0 && patient.stdout.contains(&run), "{patient}");
+    patient.end().exits(0).shows(&run);
     assert_eq!(ended(tick)["terminal"], "aborted");
 }
 
