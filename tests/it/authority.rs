@@ -67,25 +67,19 @@ fn a_turn_controls_no_agents_but_its_children() {
     needs!("jq");
     let sandbox = family();
     sandbox.run(["enqueue", "ada", "hello"]);
-    let said = in_turn_of(
-        &sandbox,
-        "boss",
-        "stop ada; start ada; tick ada; recover ada; resume ada; preempt ada --reason why; \
+    let commands = "stop ada; start ada; tick ada; recover ada; resume ada; preempt ada --reason why; \
              fail ada --reason why; create cleo --parent ada -- true; work add -a ada objective; \
              wait -a ada --on external --reason why; timer add -a ada --in 1h; task start -a ada -- true; \
-             stop boss; tick boss",
-    );
+             stop boss; tick boss";
+    let said = in_turn_of(&sandbox, "boss", commands);
     let refused = vec!["4 not_own_child".to_owned(); 12];
     assert_eq!(said[..12], refused, "{said:?}");
     assert_eq!(said[12..], ["4 own_turn", "4 not_own_child"]);
     assert_eq!(status_of(&sandbox, "ada"), "awake_idle");
     assert_eq!(sandbox.json(["get", "ada", "queue.pending"]), 1, "a turn has ticked `ada`");
-    let said = in_turn_of(
-        &sandbox,
-        "boss",
-        "stop kid; start kid; enqueue kid hello; tick kid; work add -a kid objective; get ada; \
-             tick ada --dry-run",
-    );
+    let commands = "stop kid; start kid; enqueue kid hello; tick kid; work add -a kid objective; get ada; \
+             tick ada --dry-run";
+    let said = in_turn_of(&sandbox, "boss", commands);
     assert_eq!(said, ["0"; 7]);
     let heard = fs::read_to_string(sandbox.home().join("turns")).unwrap();
     assert!(heard.contains(r#"kid ["internal_followup","hello"]"#), "{heard}");
@@ -117,11 +111,8 @@ fn lifecycle_all_lets_a_turn_control_every_agent_but_start_none_that_the_operato
     needs!("jq");
     let sandbox = family();
     extend_policy(&sandbox, "boss", "[authority]\nlifecycle = \"all\"");
-    let said = in_turn_of(
-        &sandbox,
-        "boss",
-        "stop ada; start ada; tick ada; create cleo -- true; work add -a ada objective",
-    );
+    let commands = "stop ada; start ada; tick ada; create cleo -- true; work add -a ada objective";
+    let said = in_turn_of(&sandbox, "boss", commands);
     assert_eq!(said, ["0"; 5]);
     assert_eq!(sandbox.json(["get", "cleo"])["identity"]["kind"], "named");
     sandbox.run(["stop", "ada"]);
@@ -189,14 +180,11 @@ fn a_delegation_to_a_child_that_was_stopped_meanwhile_fails() {
 fn a_turn_can_claim_no_other_origin_than_its_own() {
     needs!("jq");
     let sandbox = family();
-    let said = in_turn_of(
-        &sandbox,
-        "boss",
-        "enqueue ada x --origin webhook:ci; enqueue ada x --origin channel; \
+    let commands = "enqueue ada x --origin webhook:ci; enqueue ada x --origin channel; \
              enqueue ada x --origin operator; enqueue ada x --origin system:ada; \
              enqueue ada x --kind webhook_event; wake ada --source webhook:ci; \
-             enqueue ada x --origin system:boss; wake ada --source boss; wake ada",
-    );
+             enqueue ada x --origin system:boss; wake ada --source boss; wake ada";
+    let said = in_turn_of(&sandbox, "boss", commands);
     assert_eq!(said[..6], ["4 origin_not_allowed"; 6]);
     assert_eq!(said[6..], ["0"; 3]);
     sandbox.run(["tick", "ada", "--until-idle"]);

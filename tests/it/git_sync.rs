@@ -376,28 +376,22 @@ fn sync_fails_after_git_timeout_if_the_remote_does_not_answer() {
 #[test]
 fn invalid_records_of_a_hostile_clone_are_refused() {
     type Spoil = fn(&Path);
-    let cases: &[(Spoil, &str)] = &[
-        (|ada| fs::write(ada.join("state.json"), "{\"schema\":").unwrap(), "state.json"),
-        (|ada| fs::write(ada.join("work/x.json"), "nonsense").unwrap(), "work/x.json"),
-        (|ada| symlink("/etc/passwd", ada.join("work/x.json")).unwrap(), "a link or another repository"),
-        (
-            |ada| {
-                fs::remove_file(ada.join("state.json")).unwrap();
-                fs::create_dir(ada.join("state.json")).unwrap();
-                fs::write(ada.join("state.json/x"), "x").unwrap();
-            },
-            "state.json",
-        ),
-        (|ada| fs::write(ada.join("journal.jsonl"), "{}\n").unwrap(), "belongs to one machine"),
-        (
-            |ada| {
-                fs::remove_dir_all(ada.join("ledger")).unwrap();
-                fs::write(ada.join("ledger"), "x").unwrap();
-            },
-            "ledger",
-        ),
+    let cases: &[(&str, Spoil)] = &[
+        ("state.json", |ada| fs::write(ada.join("state.json"), "{\"schema\":").unwrap()),
+        ("work/x.json", |ada| fs::write(ada.join("work/x.json"), "nonsense").unwrap()),
+        ("a link or another repository", |ada| symlink("/etc/passwd", ada.join("work/x.json")).unwrap()),
+        ("state.json", |ada| {
+            fs::remove_file(ada.join("state.json")).unwrap();
+            fs::create_dir(ada.join("state.json")).unwrap();
+            fs::write(ada.join("state.json/x"), "x").unwrap();
+        }),
+        ("belongs to one machine", |ada| fs::write(ada.join("journal.jsonl"), "{}\n").unwrap()),
+        ("ledger", |ada| {
+            fs::remove_dir_all(ada.join("ledger")).unwrap();
+            fs::write(ada.join("ledger"), "x").unwrap();
+        }),
     ];
-    for (spoil, words) in cases {
+    for (words, spoil) in cases {
         for is_ahead in [false, true] {
             let remote = Remote::new(&["ada"], "echo done", 2);
             fs::create_dir_all(remote.agent(1, "ada").join("work")).unwrap();

@@ -66,11 +66,8 @@ fn without_hooks_a_claim_is_one_commit() {
 #[test]
 fn a_run_can_not_yield_before_its_turn_starts() {
     let sandbox = started("true");
-    hook(
-        &sandbox.agent("ada"),
-        "on-scheduled",
-        r#"$D yield --json > "$HOME/answer"; echo $? >> "$HOME/noted""#,
-    );
+    let script = r#"$D yield --json > "$HOME/answer"; echo $? >> "$HOME/noted""#;
+    hook(&sandbox.agent("ada"), "on-scheduled", script);
     say(&sandbox, "hello");
     assert_eq!(step(&sandbox)["terminal"], "completed");
     assert_eq!(take_noted(&sandbox), ["4"]);
@@ -84,49 +81,30 @@ type Act = fn(&Sandbox, Beside);
 /// Interrupts a run during its hook: its message is processed later, and the records are sound.
 #[test]
 fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
-    let cases: [(&str, Act, &str); 5] = [
-        (
-            "stop",
-            |sandbox, tick| {
-                sandbox.run(["stop", "ada", "--grace", "0s", "--requeue"]);
-                tick.end();
-                sandbox.run(["start", "ada"]);
-            },
-            "running shutting_down",
-        ),
-        (
-            "fail",
-            |sandbox, tick| {
-                sandbox.run(["fail", "ada", "--reason", "enough"]);
-                tick.end();
-            },
-            "running failed",
-        ),
-        ("kill", |_, tick| drop(tick), "running failed"),
-        (
-            "forced",
-            |sandbox, tick| {
-                sandbox.run(["preempt", "ada", "--reason", "now", "--grace", "0s"]);
-                tick.end();
-            },
-            "running failed",
-        ),
-        (
-            "signal",
-            |_, tick| {
-                kill("TERM", tick.0.id());
-                tick.end();
-            },
-            "running failed",
-        ),
+    let cases: [(&str, &str, Act); 5] = [
+        ("stop", "running shutting_down", |sandbox, tick| {
+            sandbox.run(["stop", "ada", "--grace", "0s", "--requeue"]);
+            tick.end();
+            sandbox.run(["start", "ada"]);
+        }),
+        ("fail", "running failed", |sandbox, tick| {
+            sandbox.run(["fail", "ada", "--reason", "enough"]);
+            tick.end();
+        }),
+        ("kill", "running failed", |_, tick| drop(tick)),
+        ("forced", "running failed", |sandbox, tick| {
+            sandbox.run(["preempt", "ada", "--reason", "now", "--grace", "0s"]);
+            tick.end();
+        }),
+        ("signal", "running failed", |_, tick| {
+            kill("TERM", tick.0.id());
+            tick.end();
+        }),
     ];
-    for (name, act, ended) in cases {
+    for (name, ended, act) in cases {
         let sandbox = started(r#"echo turn >> "$HOME/noted""#);
-        hook(
-            &sandbox.agent("ada"),
-            "on-scheduled",
-            r#": > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done"#,
-        );
+        let script = r#": > "$HOME/up"; until test -e "$HOME/go"; do sleep 0.01; done"#;
+        hook(&sandbox.agent("ada"), "on-scheduled", script);
         let message = say(&sandbox, "hello");
         let before = edges(&sandbox, 0).len();
         let tick =
@@ -147,11 +125,8 @@ fn a_run_that_has_not_begun_can_be_stopped_failed_asked_to_yield_and_killed() {
             sandbox.cmd(["tick", "ada", "--until-idle"]).output();
         }
         let taken = edges(&sandbox, before);
-        let at = taken
-            .iter()
-            .position(|edge| edge == "scheduled running")
-            .unwrap_or_else(|| panic!("{name}: {taken:?}"));
-        assert_eq!(taken[at + 1], ended, "{name}: {taken:?}");
+        let began = taken.iter().position(|edge| edge == "scheduled running");
+        assert_eq!(began.map(|at| taken[at + 1].as_str()), Some(ended), "{name}: {taken:?}");
         assert_eq!(sandbox.json(["queue", "show", &message])["status"], "processed", "{name}");
         assert_eq!(take_noted(&sandbox), ["turn"], "{name}");
         is_sound(&sandbox);

@@ -101,10 +101,8 @@ fn repeated_steps_during_a_backoff_write_nothing() {
 
 #[test]
 fn a_dry_run_changes_no_byte_and_predicts_the_step_of_tick() {
-    let sandbox = started_with(
-        "test ! -e broken || exit 3; test ! -e busy || exit 75",
-        "\n[recovery]\nbase = \"20s\"\n",
-    );
+    let policy = "\n[recovery]\nbase = \"20s\"\n";
+    let sandbox = started_with("test ! -e broken || exit 3; test ! -e busy || exit 75", policy);
     let same = |what: &str| {
         let before = tree(&sandbox.project());
         let said = sandbox.cmd(["tick", "ada", "--dry-run", "--json"]).output();
@@ -335,10 +333,8 @@ fn a_backoff_can_be_fixed_bounded_or_jittered() {
 
 #[test]
 fn a_dead_letter_does_not_block_the_next_message() {
-    let sandbox = started_with(
-        "! grep -q poison \"$DORMOUSE_CONTEXT\"",
-        "\n[recovery]\nbase = \"0\"\nmax_attempts = 2\n",
-    );
+    let policy = "\n[recovery]\nbase = \"0\"\nmax_attempts = 2\n";
+    let sandbox = started_with("! grep -q poison \"$DORMOUSE_CONTEXT\"", policy);
     say(&sandbox, "poison");
     let next = say(&sandbox, "food");
     let all = decisions(&sandbox);

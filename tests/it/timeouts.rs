@@ -77,11 +77,8 @@ fn agent_in(limited: &Limited, setting: Option<&str>) -> Sandbox {
     extend_policy(&sandbox, "ada", &policy);
     step_on(&sandbox, "hello");
     if limited.state == "recovering" {
-        hook(
-            &sandbox.agent("ada"),
-            "on-recovery-start",
-            r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#,
-        );
+        let script = r#"test -e "$HOME/go" && exit; echo begun > "$HOME/begun"; exec sleep 600"#;
+        hook(&sandbox.agent("ada"), "on-recovery-start", script);
         let recovery =
             Beside::start(sandbox.cmd(["recover", "ada"])).after_it_made(sandbox.home().join("begun"));
         drop(recovery);
@@ -252,11 +249,8 @@ fn a_start_ends_after_the_shorter_of_the_init_and_hook_timeouts() {
     }
     let sandbox = created();
     extend_policy(&sandbox, "ada", "[timeouts]\ninit = 0\nhook = \"never\"\n");
-    hook(
-        &sandbox.agent("ada"),
-        "on-startup",
-        r#"echo up > "$HOME/up"; while ! test -e "$HOME/go"; do sleep 0.02; done"#,
-    );
+    let script = r#"echo up > "$HOME/up"; while ! test -e "$HOME/go"; do sleep 0.02; done"#;
+    hook(&sandbox.agent("ada"), "on-startup", script);
     let start = Beside::start(sandbox.cmd(["start", "ada"])).after_it_made(sandbox.home().join("up"));
     fs::write(sandbox.home().join("go"), "").unwrap();
     assert_eq!(start.end().code(), 0);

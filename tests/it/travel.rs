@@ -63,10 +63,8 @@ pub fn healthy(sandbox: &Sandbox) {
 /// Returns an agent with records and files of every kind.
 #[track_caller]
 fn estate() -> Sandbox {
-    let sandbox = started_with(
-        "echo said; echo x > \"$(dirname \"$DORMOUSE_CONTEXT\")/notes\"",
-        "[retention]\ncontext = \"all\"\n",
-    );
+    let policy = "[retention]\ncontext = \"all\"\n";
+    let sandbox = started_with("echo said; echo x > \"$(dirname \"$DORMOUSE_CONTEXT\")/notes\"", policy);
     let dir = sandbox.agent("ada");
     hook(&dir, "on-startup", "exit 0");
     say(&sandbox, "first");

@@ -116,10 +116,8 @@ fn an_unawaited_task_result_runs_a_turn_while_another_is_awaited() {
 fn a_wait_ends_with_its_event_despite_a_dead_letter_or_runnable_work() {
     for with_dead_letter in [false, true] {
         for by_hint in [false, true] {
-            let sandbox = started_with(
-                "grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true",
-                "[recovery]\nmax_attempts = 1\n",
-            );
+            let policy = "[recovery]\nmax_attempts = 1\n";
+            let sandbox = started_with("grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true", policy);
             wait(&sandbox, "external", &["--resource", "pr:1", "--recheck", "10d"]);
             if with_dead_letter {
                 say(&sandbox, "poison");
@@ -193,10 +191,8 @@ fn an_event_before_the_expiry_ends_a_wait_even_if_the_step_is_late() {
 
 #[test]
 fn a_question_stays_open_if_the_answer_becomes_a_dead_letter() {
-    let sandbox = started_with(
-        "grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true",
-        "[recovery]\nmax_attempts = 2\n",
-    );
+    let policy = "[recovery]\nmax_attempts = 2\n";
+    let sandbox = started_with("grep -q poison \"$DORMOUSE_CONTEXT\" && exit 1; true", policy);
     let question = wait(&sandbox, "operator", &[]);
     decisions(&sandbox);
     let answer = say(&sandbox, "poison");

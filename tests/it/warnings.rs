@@ -137,10 +137,8 @@ fn an_answer_that_names_its_question_leaves_the_other_open() {
 
 #[test]
 fn an_error_about_a_limit_has_the_limit_and_the_size() {
-    let sandbox = started_with(
-        "head -c 4194305 /dev/zero > \"$DORMOUSE_OUTCOME\"",
-        "\n[limits]\nmax_message = \"1 KiB\"\n",
-    );
+    let policy = "\n[limits]\nmax_message = \"1 KiB\"\n";
+    let sandbox = started_with("head -c 4194305 /dev/zero > \"$DORMOUSE_OUTCOME\"", policy);
     let file = |name: &str, bytes: usize| fs::write(sandbox.project().join(name), "x".repeat(bytes)).unwrap();
     file("plan", (1 << 20) + 7);
     file("text", 2000);

@@ -145,11 +145,9 @@ fn on_resume_runs_before_the_resumed_turn_and_not_before_a_missing_resource() {
 #[test]
 fn the_hook_of_a_request_can_interject() {
     let sandbox = agent();
-    hook(
-        &sandbox,
-        "on-preempt-request",
-        r#"outside --lock-timeout 0 enqueue ada "somebody wants you" --priority interject >/dev/null"#,
-    );
+    let script =
+        r#"outside --lock-timeout 0 enqueue ada "somebody wants you" --priority interject >/dev/null"#;
+    hook(&sandbox, "on-preempt-request", script);
     say(&sandbox, "hello");
     turn(&sandbox, &format!(r#"{ASK}; $D safe-point | grep -c "somebody wants you" >> "$HOME/noted""#));
     assert_eq!(take_noted(&sandbox), ["1"]);
