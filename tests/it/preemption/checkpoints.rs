@@ -170,17 +170,21 @@ fn of_concurrent_checkpoints_the_last_committed_is_kept_whole() {
 
 /// Earlier versions recorded a held run without the field `given`.
 #[test]
-fn a_held_run_of_an_earlier_version_continues() {
-    let sandbox = super::suspended("half");
-    edit_state(&sandbox, |state| {
-        assert!(state["held"]["checkpoint"]["run_id"].is_string());
-        state["held"].as_object_mut().unwrap().remove("given");
-    });
-    sandbox.run(["resume", "ada"]);
-    assert_eq!(turn(&sandbox, "told; exit 1")["terminal"], "failed");
-    assert_eq!(take_noted(&sandbox), ["from half"]);
-    sandbox.run(["recover", "ada"]);
-    continues_from(&sandbox, "half", 2);
+fn the_attempt_after_a_failed_one_gets_its_checkpoint_also_that_of_an_earlier_version() {
+    for is_of_earlier_version in [false, true] {
+        let sandbox = super::suspended("half");
+        edit_state(&sandbox, |state| {
+            assert!(state["held"]["checkpoint"]["run_id"].is_string());
+            if is_of_earlier_version {
+                state["held"].as_object_mut().unwrap().remove("given");
+            }
+        });
+        sandbox.run(["resume", "ada"]);
+        assert_eq!(turn(&sandbox, "told; exit 1")["terminal"], "failed");
+        assert_eq!(take_noted(&sandbox), ["from half"], "of an earlier version: {is_of_earlier_version}");
+        sandbox.run(["recover", "ada"]);
+        continues_from(&sandbox, "half", 2);
+    }
 }
 
 #[test]

@@ -141,16 +141,6 @@ fn a_checkpoint_survives_the_wait_for_a_resource() {
     assert_eq!(take_noted(&sandbox), ["from here"]);
 }
 
-#[test]
-fn the_attempt_after_a_failed_one_gets_its_checkpoint() {
-    let sandbox = suspended("here");
-    sandbox.run(["resume", "ada"]);
-    assert_eq!(turn(&sandbox, "told; exit 1")["terminal"], "failed");
-    assert_eq!(take_noted(&sandbox), ["from here"]);
-    sandbox.run(["recover", "ada"]);
-    continues_from(&sandbox, "here", 2);
-}
-
 /// The outcome of a turn that has yielded is ignored, valid or not, except for the reported usage.
 #[test]
 fn a_turn_that_has_yielded_is_suspended_after_any_exit() {
