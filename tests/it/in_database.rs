@@ -128,7 +128,6 @@ const ABOUT_FILES: &[&str] = &[
     "tasks::task_output_follow_sleeps_while_the_task_prints_nothing",
     "tick::a_step_during_a_running_turn_is_a_noop",
     "tick::a_step_with_commit_makes_one_git_commit_and_leaves_a_clean_tree",
-    "tick::after_a_step_with_commit_the_state_directory_is_clean",
     "tick::git_tracks_the_records_and_no_locks_caches_or_journals",
     "tick::an_idle_tick_exits_with_0_or_under_exit_code_with_10",
     "tick::one_damaged_agent_does_not_keep_the_others_from_their_step",

@@ -372,8 +372,6 @@ fn a_stored_paused_is_read_as_stopped() {
 
 /// Turn that runs until SIGTERM, and then succeeds.
 const POLITE: &str = "trap 'echo bye; exit 0' TERM; touch running; while :; do sleep 0.02; done";
-/// Turn that runs until SIGTERM, and then fails.
-const QUITTING: &str = "trap 'exit 1' TERM; touch running; while :; do sleep 0.02; done";
 /// Turn that runs until it is killed.
 const STUBBORN: &str = "trap '' TERM; touch running; while :; do sleep 0.02; done";
 
@@ -413,20 +411,6 @@ fn stop_kills_a_turn_that_will_not_end_within_the_grace() {
     assert_includes(&sandbox.json(["get", "ada"]), expected);
     sandbox.run(["start", "ada"]);
     assert_eq!(decisions(&sandbox), ["start_recovery (after_stop)", SLEEP]);
-}
-
-#[test]
-fn stop_with_requeue_puts_the_message_back_at_the_same_attempt() {
-    let (sandbox, message, tick) = running(QUITTING);
-    sandbox.run(["stop", "ada", "--requeue"]);
-    tick.end();
-    assert_includes(&sandbox.json(["queue", "show", &message]), json!({ "status": "queued", "attempt": 1 }));
-    fs::remove_file(sandbox.project().join("running")).unwrap();
-    sandbox.run(["start", "ada"]);
-    let tick = tick_until_running(&sandbox);
-    assert_eq!(field(&sandbox, "current_run.message_id"), message);
-    sandbox.run(["stop", "ada"]);
-    tick.end();
 }
 
 #[test]
