@@ -7,10 +7,11 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Ran, Sandbox, write_program};
+use crate::harness::{Sandbox, write_program};
 use crate::setup::{
-    Beside, assert_includes, decision, decisions, edit_file, field, git, git_in, hook, in_time, lives,
-    make_repository, mode, names, objects, own_name, say, started, step, step_on, wait_for, words,
+    assert_includes, decision, decisions, edit_file, field, git, git_in, hook, in_time, kill, lives,
+    make_repository, mode, names, objects, own_name, say, started, step, step_on, tick_until_running,
+    wait_for, words,
 };
 
 /// Returns a started agent with this `agent.toml`.
@@ -762,12 +763,10 @@ fn a_tick_that_gets_sigterm_ends_its_turn_first() {
         "trap 'echo cleaned > cleaned; exit 0' TERM; echo $$ > running; while :; do sleep 0.02; done",
     );
     let id = say(&sandbox, "x");
-    let tick = Beside::start(sandbox.cmd(["tick", "ada"])).after_it_made(sandbox.project().join("running"));
-    let pid = rustix::process::Pid::from_child(&tick.0);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let ran: Ran = tick.end();
+    let tick = tick_until_running(&sandbox);
+    kill("TERM", tick.0.id());
+    tick.end().exits(7);
     assert_eq!(read(&sandbox, "cleaned"), "cleaned\n");
-    assert_eq!(ran.code(), 7, "{ran}");
     assert_eq!(field(&sandbox, "last_turn.terminal"), "interrupted");
     let shown = sandbox.json(["queue", "show", &id]);
     assert_eq!((&shown["status"], &shown["attempt"]), (&json!("queued"), &json!(1)));
