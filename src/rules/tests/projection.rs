@@ -2,24 +2,26 @@
 
 use crate::rules::closure::ClosureFacts;
 use crate::rules::projection::{Backoff, Gate, HeldFact, PendingHint, closure_facts};
-use crate::rules::work::waiting_reason;
 
 use super::*;
 
 #[test]
-fn the_gate_follows_the_status_alone() {
+fn the_gate_and_the_runtime_posture_follow_the_status_alone() {
+    use RuntimePosture::{Awake, Sleeping};
     let rows = [
-        (Status::Booting, ExecutionState::Initializing, Gate::NotStarted, false),
-        (Status::AwakeIdle, ExecutionState::Runnable, Gate::Open, false),
-        (Status::AwakeRunning, ExecutionState::Running, Gate::Open, false),
-        (Status::AwaitingTask, ExecutionState::Waiting, Gate::Open, true),
-        (Status::Asleep, ExecutionState::Completed, Gate::Open, true),
-        (Status::Stopped, ExecutionState::Completed, Gate::Stopped, false),
+        (Status::Booting, ExecutionState::Initializing, Gate::NotStarted, false, Awake),
+        (Status::AwakeIdle, ExecutionState::Runnable, Gate::Open, false, Awake),
+        (Status::AwakeRunning, ExecutionState::Running, Gate::Open, false, Awake),
+        (Status::AwaitingTask, ExecutionState::Waiting, Gate::Open, true, Sleeping),
+        (Status::Asleep, ExecutionState::Completed, Gate::Open, true, Sleeping),
+        (Status::Stopped, ExecutionState::Completed, Gate::Stopped, false, Sleeping),
     ];
     assert_eq!(rows.map(|(status, ..)| status).as_slice(), Status::ALL);
-    for (status, execution, gate, asleep) in rows {
-        let facts = project(&records_in(status, execution), now());
+    for (status, execution, gate, asleep, runtime_posture) in rows {
+        let records = records_in(status, execution);
+        let facts = project(&records, now());
         assert_eq!((facts.gate, facts.asleep), (gate, asleep), "{status}");
+        assert_eq!(closure_facts(&records).runtime_posture, runtime_posture, "{status}");
     }
 }
 
@@ -339,32 +341,4 @@ fn a_turn_is_in_progress_while_its_lease_is_held_and_unaccounted_for_when_it_is_
     records.lease = LeaseState::Free;
     let facts = closure_facts(&records);
     assert_eq!((facts.turn_in_progress, facts.turn_unaccounted), (false, true));
-}
-
-#[test]
-fn the_closures_runtime_posture_follows_the_status() {
-    for status in Status::ALL {
-        let records = records_in(*status, ExecutionState::Completed);
-        let awake = matches!(status, Status::Booting | Status::AwakeIdle | Status::AwakeRunning);
-        let expected = if awake { RuntimePosture::Awake } else { RuntimePosture::Sleeping };
-        assert_eq!(closure_facts(&records).runtime_posture, expected, "{status}");
-    }
-}
-
-#[test]
-fn a_waiting_item_gives_the_reason_of_its_kind() {
-    let rows = [
-        (SchedulingState::Completed, None),
-        (SchedulingState::WaitingTask, Some(WaitingReason::AwaitingTaskResult)),
-        (SchedulingState::WaitingOperator, Some(WaitingReason::AwaitingOperatorInput)),
-        (SchedulingState::WaitingTimer, Some(WaitingReason::AwaitingTimer)),
-        (SchedulingState::WaitingExternal, Some(WaitingReason::AwaitingExternalChange)),
-        (SchedulingState::WaitingSystem, None),
-        (SchedulingState::Blocked, None),
-        (SchedulingState::Runnable, None),
-    ];
-    assert_eq!(rows.map(|(state, _)| state).as_slice(), SchedulingState::ALL);
-    for (state, reason) in rows {
-        assert_eq!(waiting_reason(state), reason, "{state}");
-    }
 }

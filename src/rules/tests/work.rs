@@ -1,7 +1,7 @@
 //! Tests of the scheduling state of a work item: every combination of its fields and its waits.
 
 use crate::model::work::Readiness;
-use crate::rules::work::{WaitsByItem, readiness, scheduling_state, wait_kind};
+use crate::rules::work::{WaitsByItem, readiness, scheduling_state, wait_kind, waiting_reason};
 
 use super::*;
 
@@ -85,19 +85,27 @@ fn the_waits_on_an_item_are_its_active_ones_in_order() {
 }
 
 #[test]
-fn readiness_and_the_kind_of_wait_follow_from_the_scheduling_state() {
+fn readiness_the_kind_of_wait_and_its_reason_follow_from_the_scheduling_state() {
+    use Readiness::{Blocked, WaitingForOperator};
+    use WaitingReason::{AwaitingExternalChange, AwaitingOperatorInput, AwaitingTaskResult, AwaitingTimer};
     let rows = [
-        (SchedulingState::Completed, Readiness::Completed, None),
-        (SchedulingState::WaitingTask, Readiness::Blocked, Some(WaitKind::Task)),
-        (SchedulingState::WaitingOperator, Readiness::WaitingForOperator, Some(WaitKind::Operator)),
-        (SchedulingState::WaitingTimer, Readiness::Blocked, Some(WaitKind::Timer)),
-        (SchedulingState::WaitingExternal, Readiness::Blocked, Some(WaitKind::External)),
-        (SchedulingState::WaitingSystem, Readiness::Blocked, Some(WaitKind::System)),
-        (SchedulingState::Blocked, Readiness::Blocked, None),
-        (SchedulingState::Runnable, Readiness::Runnable, None),
+        (SchedulingState::Completed, Readiness::Completed, None, None),
+        (SchedulingState::WaitingTask, Blocked, Some(WaitKind::Task), Some(AwaitingTaskResult)),
+        (
+            SchedulingState::WaitingOperator,
+            WaitingForOperator,
+            Some(WaitKind::Operator),
+            Some(AwaitingOperatorInput),
+        ),
+        (SchedulingState::WaitingTimer, Blocked, Some(WaitKind::Timer), Some(AwaitingTimer)),
+        (SchedulingState::WaitingExternal, Blocked, Some(WaitKind::External), Some(AwaitingExternalChange)),
+        (SchedulingState::WaitingSystem, Blocked, Some(WaitKind::System), None),
+        (SchedulingState::Blocked, Blocked, None, None),
+        (SchedulingState::Runnable, Readiness::Runnable, None, None),
     ];
     assert_eq!(rows.map(|(state, ..)| state).as_slice(), SchedulingState::ALL);
-    for (state, reduced, kind) in rows {
-        assert_eq!((readiness(state), wait_kind(state)), (reduced, kind), "{state}");
+    for (state, reduced, kind, reason) in rows {
+        let found = (readiness(state), wait_kind(state), waiting_reason(state));
+        assert_eq!(found, (reduced, kind, reason), "{state}");
     }
 }
