@@ -60,9 +60,7 @@ fn the_number_of_checks_for_a_resource_stays_at_its_maximum() {
     records.state.held.iter_mut().for_each(|held| {
         (held.looks, held.resource) = (u32::MAX, Some(shortage().resource));
     });
-    let decided = report(&records, at(0));
-    let mut draft = draft(records);
-    lack(&mut draft, &prompt(1), continuation(), &shortage(), &decided).expect("held");
+    let draft = lacking(records, &shortage(), at(0));
     assert_eq!(finish(draft).state.held.map(|held| held.looks), Some(u32::MAX));
 }
 

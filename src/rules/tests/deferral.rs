@@ -36,10 +36,6 @@ fn timeout(records: &Records) -> Option<(Time, &'static str)> {
     deadline(&records.state, &records.policy.timeouts)
 }
 
-fn the_held(records: &Records) -> &HeldRun {
-    records.state.held.as_ref().expect("held")
-}
-
 #[test]
 fn the_reason_of_a_deferral_is_that_of_the_turn_or_its_last_error_line() {
     let said = |resource: Option<&str>, reason: Option<&str>, line: Option<&str>| {
@@ -138,16 +134,7 @@ fn a_failed_attempt_resets_the_deferrals_and_a_turn_that_yields_resets_their_tim
 
 #[test]
 fn a_check_that_lacks_a_resource_counts_as_another_consecutive_deferral() {
-    let mut draft = draft_at(put_off(exited(75)), at(5000));
-    let message = draft.records.inbox.claimed.clone().expect("held");
-    let lacking = shortage();
-    let report = DecisionReport {
-        message_id: Some(message.id),
-        evidence: lacking.evidence.clone(),
-        ..DecisionReport::new(DecisionKind::WaitForResources, lacking.resource.name())
-    };
-    lack(&mut draft, &message, continuation(), &lacking, &report).expect("put off");
-    let records = committed(draft);
+    let records = committed(lacking(put_off(exited(75)), &shortage(), at(5000)));
     let lacks = the_held(&records);
     assert_eq!((lacks.resource, lacks.looks), (Some(Resource::Workspace), 1));
     assert_eq!((lacks.setbacks.deferrals, lacks.deferred_since), (2, Some(now())));

@@ -400,6 +400,23 @@ pub fn shortage() -> Shortage {
     }
 }
 
+/// Returns the draft of a step at `moment` whose claim of the queued or the held message lacks a
+/// resource.
+pub fn lacking(records: Records, missing: &Shortage, moment: Time) -> Draft {
+    let mut draft = draft_at(Records { shortage: Some(missing.clone()), ..records }, moment);
+    let report = report(&draft.records, moment);
+    assert_eq!(report.reason, missing.resource.name());
+    let inbox = &draft.records.inbox;
+    let message = inbox.head.clone().or(inbox.claimed.clone()).expect("a message");
+    lack(&mut draft, &message, continuation(), missing, &report).expect("held");
+    draft.records.shortage = None;
+    draft
+}
+
+pub fn the_held(records: &Records) -> &HeldRun {
+    records.state.held.as_ref().expect("a held run")
+}
+
 pub fn retry(message: &Message, not_before: Time) -> Retry {
     Retry { message_id: Some(message.id), attempt: Some(2), not_before, reason: "exit status 1".to_owned() }
 }
@@ -629,9 +646,14 @@ pub fn settled_as(transaction: &Transaction) -> (MessageStatus, Option<&str>, bo
     (*status, reason.as_deref(), *dead_letter)
 }
 
+/// Returns the messages that a transaction puts into the queue.
+pub fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
+    all_of!(transaction.puts, Put::Message)
+}
+
 /// Returns the message that a transaction puts into the queue, if any. Panics if there are several.
 pub fn put_message(transaction: &Transaction) -> Option<&Message> {
-    let mut messages = all_of!(transaction.puts, Put::Message);
+    let mut messages = messages(transaction);
     let first = messages.next();
     assert_eq!(messages.next(), None, "a second message");
     first

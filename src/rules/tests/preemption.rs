@@ -327,35 +327,18 @@ fn a_run_that_is_suspended_for_a_time_resumes_then_and_has_no_timeout() {
     assert_eq!(reason(&records, back), "resume_suspended");
 }
 
-/// Returns an agent whose run on message 1 was suspended and has saved a checkpoint.
-fn suspended() -> Records {
-    let mut records = holding(ExecutionState::Suspended, None);
+/// Returns an agent whose run on message 1 was suspended until `not_before` and has saved a
+/// checkpoint.
+fn suspended(not_before: Option<Time>) -> Records {
+    let mut records = holding(ExecutionState::Suspended, not_before);
     records.state.held.iter_mut().for_each(|held| held.checkpoint = Some(saved(1)));
     records
 }
 
 #[test]
-fn a_suspended_run_fails_one_millisecond_after_its_timeout_and_keeps_its_attempt() {
-    for (millis, state) in [(0, ExecutionState::Suspended), (1, ExecutionState::Failed)] {
-        let mut records = suspended();
-        records.state.execution.since = at(millis - 3_600_000 - millis * 2);
-        let draft = taken_in_at(records, at(0));
-        assert_eq!(draft.records.state.execution.state, state, "{millis}");
-        let failed = state == ExecutionState::Failed;
-        let reason = draft.records.state.execution.reason.as_deref();
-        assert_eq!(reason, failed.then_some("suspend_timeout"));
-        assert_eq!(draft.records.state.retry.as_ref().map(|retry| retry.attempt), failed.then_some(Some(1)));
-    }
-}
-
-#[test]
 fn after_resume_the_next_step_runs_the_suspended_run() {
     for (before, after) in [(None, 0), (Some(500), 0), (Some(-500), -500)] {
-        let mut records = suspended();
-        if let Some(held) = &mut records.state.held {
-            held.not_before = before.map(at);
-        }
-        let mut draft = draft(records);
+        let mut draft = draft(suspended(before.map(at)));
         resume(&mut draft).expect("resumed");
         let held = draft.records.state.held.clone().expect("held");
         assert_eq!(held.not_before, Some(at(after)));
@@ -370,7 +353,7 @@ fn after_resume_the_next_step_runs_the_suspended_run() {
 
 #[test]
 fn a_resumed_run_has_the_checkpoint_the_same_attempt_and_no_request() {
-    let mut draft = draft(suspended());
+    let mut draft = draft(suspended(None));
     let claimed = claim(&mut draft, prompt(1), continuation(), claimant()).expect("claimed");
     let run = claimed.run;
     assert_eq!((run.checkpoint, run.attempt, run.yielded_at), (Some(saved(1)), 1, None));
@@ -380,15 +363,10 @@ fn a_resumed_run_has_the_checkpoint_the_same_attempt_and_no_request() {
 
 #[test]
 fn a_resumed_run_that_lacks_a_resource_keeps_its_checkpoint_and_its_hook() {
-    let mut records = suspended();
-    records.shortage = Some(shortage());
-    let mut draft = draft(records);
-    let report = report(&draft.records, at(0));
-    lack(&mut draft, &prompt(1), continuation(), &shortage(), &report).expect("put off");
-    let held = draft.records.state.held.clone().expect("held");
+    let mut draft = lacking(suspended(Some(now())), &shortage(), now());
+    let held = the_held(&draft.records);
     assert_eq!((held.checkpoint, held.entered), (Some(saved(1)), Some(ExecutionState::Resumed)));
     assert_eq!(draft.records.state.execution.state, ExecutionState::WaitingResources);
-    draft.records.shortage = None;
     let mut seen = draft.clone();
     seen.records.installed_hooks = InstalledHooks { on_resume: true, ..InstalledHooks::default() };
     let claimed = claim(&mut seen, prompt(1), continuation(), claimant()).expect("claimed");

@@ -4,20 +4,15 @@ use super::*;
 
 /// Returns the records and events of a step at `moment` whose claim lacks a resource. `None` if the
 /// step changes nothing.
-fn step(records: &Records, lacking: &Shortage, moment: Time) -> Option<(Records, Vec<EventKind>)> {
-    let records = Records { shortage: Some(lacking.clone()), ..records.clone() };
-    let report = report(&records, moment);
-    assert_eq!(report.reason, lacking.resource.name());
-    let mut draft = draft_at(records, moment);
-    let message = draft.records.inbox.head.clone().or(draft.records.inbox.claimed.clone());
-    lack(&mut draft, &message.expect("a message"), continuation(), lacking, &report).expect("held");
+fn step(records: &Records, missing: &Shortage, moment: Time) -> Option<(Records, Vec<EventKind>)> {
+    let draft = lacking(records.clone(), missing, moment);
     if draft.is_empty() {
         return None;
     }
     let after = draft.records.clone();
     let transaction = finish(draft);
     let kinds = kinds(&transaction.events);
-    Some((Records { state: transaction.state, shortage: None, ..after }, kinds))
+    Some((Records { state: transaction.state, ..after }, kinds))
 }
 
 fn slot() -> Shortage {

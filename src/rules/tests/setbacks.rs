@@ -36,10 +36,6 @@ fn again(records: Records) -> Records {
     })
 }
 
-fn the_held(records: &Records) -> HeldRun {
-    records.state.held.clone().expect("a held message")
-}
-
 fn marks(records: &Records) -> Vec<Subject> {
     let mark = records.state.attention.iter().flat_map(|mark| &mark.newest);
     mark.map(|attention| attention.subject).collect()
@@ -150,7 +146,7 @@ fn all_held() -> Vec<(Records, &'static str)> {
     };
     let mut lacks = bounds(queued(prompt(1)));
     for moment in [0, 10_000, 20_000] {
-        lacks = lacking(lacks, &shortage(), at(moment));
+        lacks = held_for(lacks, &shortage(), at(moment));
     }
     vec![
         (thrice(&interrupted), "interrupted 3 times in a row (recovery.max_interruptions): gone"),
@@ -164,14 +160,9 @@ fn all_held() -> Vec<(Records, &'static str)> {
 }
 
 /// Returns the records after a step at `moment` whose claim lacks a resource.
-fn lacking(mut records: Records, missing: &Shortage, moment: Time) -> Records {
-    records.shortage = Some(missing.clone());
-    let report = report(&records, moment);
-    let mut draft = draft_at(records, moment);
-    let message = draft.records.inbox.head.clone().or(draft.records.inbox.claimed.clone());
-    lack(&mut draft, &message.expect("a message"), continuation(), missing, &report).expect("put off");
-    let records = if draft.is_empty() { draft.records } else { committed(draft) };
-    Records { shortage: None, ..records }
+fn held_for(records: Records, missing: &Shortage, moment: Time) -> Records {
+    let draft = lacking(records, missing, moment);
+    if draft.is_empty() { draft.records } else { committed(draft) }
 }
 
 #[test]
@@ -181,7 +172,7 @@ fn after_too_many_setbacks_the_message_is_held_with_an_attention() {
         let expected = (Status::AwakeIdle, ExecutionState::WaitingResources);
         assert_eq!((state.status, state.execution.state), expected);
         assert_eq!(marks(&records), [Subject::MessageHeld], "{why}");
-        let held = the_held(&records);
+        let held = the_held(&records).clone();
         assert_eq!(held.missing, format!("held for the operator: {why}"));
         assert_eq!((held.needs_operator, held.not_before), (true, None));
         assert_eq!(records.inbox.claimed.as_ref().map(|message| message.id), Some(message_id(1)));
@@ -234,14 +225,14 @@ fn waiting_for_a_resource_of_a_live_agent_counts_as_no_deferral() {
     let mut records = queued(prompt(1));
     records.policy.recovery.max_deferrals = 2;
     for moment in (0..40).map(|minute| at(minute * 60_000)) {
-        records = lacking(records, &occupied, moment);
+        records = held_for(records, &occupied, moment);
         let held = the_held(&records);
         assert_eq!((held.is_occupied, held.setbacks), (true, Setbacks::default()));
         assert_eq!(deadline(&records.state, &records.policy.timeouts), None);
     }
     // Without a known occupant, the timeout and the deferrals of the run count from this time on.
     let moment = at(40 * 60_000);
-    records = lacking(records, &shortage(), moment);
+    records = held_for(records, &shortage(), moment);
     assert_eq!(the_held(&records).setbacks.deferrals, 1);
     let limit = deadline(&records.state, &records.policy.timeouts).map(|(limit, _)| limit);
     assert_eq!(limit, Some(moment.after(secs(300))));
@@ -265,7 +256,7 @@ fn a_message_whose_resource_never_becomes_free_keeps_its_attempt_and_is_held_in_
             recover(&mut draft, "retry").expect("recovered");
             records = committed(draft);
         }
-        records = lacking(records, &shortage(), moment);
+        records = held_for(records, &shortage(), moment);
         moment = records.state.next_due_at.unwrap_or(moment);
     }
     assert!(timeouts > 10, "{timeouts}");
@@ -286,7 +277,7 @@ fn deferrals_and_suspensions_are_cut_to_max_deferral_with_a_note() {
             TurnEnd { outcome: Ok(Outcome { deferred: Some(deferral), ..Outcome::default() }), ..exited(75) };
         let records = settled(running(&prompt(1)), end);
         assert_eq!(next_due(&records), Some(now().after(longest)));
-        let missing = the_held(&records).missing;
+        let missing = &the_held(&records).missing;
         let cut = format!("cut to {} (recovery.max_deferral)", now().after(longest));
         assert!(missing.starts_with(&cut), "{missing}");
     }

@@ -306,9 +306,7 @@ fn the_event_of_an_admission_has_the_kind_origin_priority_surface_and_time() {
 
 fn emitted(records: Records, tick: &Tick) -> (Transaction, Message) {
     let transaction = applied(records, |draft| emit_tick(draft, tick));
-    let mut messages = all_of!(transaction.puts, Put::Message).cloned();
-    let message = messages.next().expect("a message");
-    assert_eq!(messages.next(), None);
+    let message = put_message(&transaction).expect("a message").clone();
     (transaction, message)
 }
 

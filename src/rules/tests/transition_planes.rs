@@ -9,10 +9,6 @@ fn with_work(numbers: &[u32]) -> Records {
     Records { works: numbers.iter().map(|number| work(*number)).collect(), ..records() }
 }
 
-fn messages(transaction: &Transaction) -> impl Iterator<Item = &Message> {
-    all_of!(transaction.puts, Put::Message)
-}
-
 fn ended(transaction: &Transaction) -> Vec<WaitStatus> {
     all_of!(transaction.archived, Archived::Wait).map(|wait| wait.status).collect()
 }

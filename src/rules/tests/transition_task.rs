@@ -22,10 +22,6 @@ fn start(draft: &mut Draft, new: TaskRequest) -> Result<Task, Refusal> {
     task::start(draft, new, outside(), String::new(), supervisor(1))
 }
 
-fn messages(transaction: &Transaction) -> Vec<Message> {
-    all_of!(transaction.puts, Put::Message).cloned().collect()
-}
-
 fn archived(transaction: &Transaction) -> Vec<Task> {
     all_of!(transaction.archived, Archived::Task).cloned().collect()
 }
@@ -88,7 +84,7 @@ fn an_end_is_one_record_and_one_message() {
         let transaction = draft.finish().unwrap();
         assert_eq!(transaction.state.open_tasks, 0);
         assert_eq!(archived(&transaction), [ended]);
-        let [message] = &messages(&transaction)[..] else { panic!("not exactly one message") };
+        let message = put_message(&transaction).expect("a message");
         assert_eq!((message.kind, message.task_status), (MessageKind::TaskResult, Some(to)));
         assert_eq!(message.body, super::text(text));
     }
@@ -105,8 +101,9 @@ fn a_task_that_was_cancelled_before_its_start_has_no_interruption() {
 fn the_end_of_a_task_without_notification_triggers_no_turn() {
     let mut draft = draft(vec![Task { notify: false, ..task(1, Running) }]);
     task::finish(&mut draft, task_id(1), TaskEnding::Seen(seen(Exit::Code { code: 0 }))).unwrap();
-    let messages = messages(&draft.finish().unwrap());
-    assert_eq!((messages[0].kind, messages[0].trigger_kind), (MessageKind::TaskStatus, None));
+    let transaction = draft.finish().unwrap();
+    let message = put_message(&transaction).expect("a message");
+    assert_eq!((message.kind, message.trigger_kind), (MessageKind::TaskStatus, None));
 }
 
 #[test]

@@ -27,6 +27,14 @@ fn admitted(trigger: &Trigger, delivery: Delivery) -> Result<AdmittedDelivery, &
     admit(trigger, delivery, &Limits::default(), &mut stamp_at(now())).map_err(|refusal| refusal.kind)
 }
 
+#[track_caller]
+fn message_of(admitted: Result<AdmittedDelivery, &'static str>) -> Message {
+    match admitted {
+        Ok(AdmittedDelivery::Message(message)) => *message,
+        other => panic!("no message: {other:?}"),
+    }
+}
+
 #[test]
 fn a_delivery_is_a_signal_about_the_scope_of_its_trigger() {
     let resource = TriggerScope::Resource("github:org/repo#12".to_owned());
@@ -41,9 +49,7 @@ fn a_delivery_is_a_signal_about_the_scope_of_its_trigger() {
     for (scope, source, origin, kind) in rows {
         let mut trigger = trigger(1, scope);
         trigger.source = source.map(str::to_owned);
-        let Ok(AdmittedDelivery::Message(message)) = admitted(&trigger, delivery("hello")) else {
-            panic!("{origin}")
-        };
+        let message = message_of(admitted(&trigger, delivery("hello")));
         let expected = Message {
             kind,
             origin: origin.parse().expect("an origin"),
@@ -55,9 +61,9 @@ fn a_delivery_is_a_signal_about_the_scope_of_its_trigger() {
             resource: trigger.scope.resource().map(str::to_owned),
             wait_id: trigger.scope.wait_id(),
             source_refs: vec!["http:method:POST".to_owned()],
-            ..(*message).clone()
+            ..message.clone()
         };
-        assert_eq!(*message, expected);
+        assert_eq!(message, expected);
         trigger.delivery_mode = DeliveryMode::WakeHint;
         let Ok(AdmittedDelivery::Hint { hint, dedupe_key: None }) = admitted(&trigger, delivery("hello"))
         else {
@@ -113,22 +119,16 @@ fn the_body_the_key_and_the_hops_of_a_delivery_are_limited() {
         assert_eq!(admit(said).is_ok(), is_good);
     }
     let from = |hops| Delivery { hops, ..delivery("four") };
-    let Ok(AdmittedDelivery::Message(message)) = admit(from(Some(1))) else { panic!() };
-    assert_eq!(message.hops, 2);
+    assert_eq!(message_of(admit(from(Some(1)))).hops, 2);
     assert_eq!(admit(from(Some(2))), Err("hop_limit"));
-    let Ok(AdmittedDelivery::Message(message)) = admit(from(None)) else { panic!() };
-    assert_eq!(message.hops, 0, "a new chain");
+    assert_eq!(message_of(admit(from(None))).hops, 0, "a new chain");
 }
 
 #[test]
 fn the_same_key_of_two_triggers_is_not_a_duplicate() {
     let key = |number| {
         let said = Delivery { key: Some("one".to_owned()), ..delivery("hello") };
-        let Ok(AdmittedDelivery::Message(message)) = admitted(&trigger(number, TriggerScope::Agent), said)
-        else {
-            panic!()
-        };
-        message.dedupe_key.unwrap()
+        message_of(admitted(&trigger(number, TriggerScope::Agent), said)).dedupe_key.unwrap()
     };
     assert_ne!(key(1), key(2));
     assert!(key(1).ends_with(":one"));
