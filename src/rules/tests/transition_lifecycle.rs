@@ -1,6 +1,7 @@
 //! Tests of `create`, `start`, `stop` and recovery: their conditions, the records that they change,
 //! and the records that they leave.
 
+use crate::rules::execution::agrees;
 use crate::rules::transition::gate::is_to_be_shut_down;
 use crate::rules::transition::lifecycle::{create, end_late_start, is_uninitialized};
 use crate::rules::transition::recovery::{self, recover};
@@ -22,59 +23,36 @@ fn a_new_agent_is_booting_and_its_only_event_is_its_creation() {
 /// Returns every pair of a status and an execution state that allows the status.
 fn occurring() -> impl Iterator<Item = (Status, ExecutionState)> {
     ExecutionState::ALL.iter().flat_map(|state| {
-        Status::ALL
-            .iter()
-            .filter(|status| crate::rules::execution::agrees(*state, **status))
-            .map(|status| (*status, *state))
+        Status::ALL.iter().filter(|status| agrees(*state, **status)).map(|status| (*status, *state))
     })
 }
 
 #[test]
-fn start_changes_only_booting_and_stopped_agents() {
+fn start_makes_booting_and_stopped_agents_idle_and_changes_no_other_agent() {
     for (status, state) in occurring() {
         let mut draft = draft(records_in(status, state));
         let before = draft.records.clone();
         assert_eq!(start(&mut draft, &OPERATOR), Ok(()), "{status} {state}");
-        if matches!(status, Status::Booting | Status::Stopped) {
-            assert_eq!(draft.records.state.status, Status::AwakeIdle);
-        } else {
+        if !matches!(status, Status::Booting | Status::Stopped) {
             assert_eq!(draft.records, before);
             assert!(draft.is_empty(), "a second start changes nothing");
+            continue;
         }
+        let is_new = state == ExecutionState::Initializing;
+        let expected = if is_new { ExecutionState::Runnable } else { state };
+        let found = &draft.records.state;
+        assert_eq!((found.status, found.execution.state), (Status::AwakeIdle, expected), "{status} {state}");
+        assert_eq!(found.current_run, None);
+        // The other states belong to a run, which these records do not have.
+        if !agrees(expected, Status::AwakeIdle) {
+            continue;
+        }
+        let transaction = finish(draft);
+        let told = [EventKind::ControlRequestAdmitted, EventKind::ControlApplied, EventKind::StateTransition];
+        assert_eq!(kinds(&transaction.events), told[..2 + usize::from(is_new)], "{status} {state}");
+        assert_eq!(path(&transaction.events), ["initializing -> runnable"][..usize::from(is_new)]);
+        assert!(transaction.puts.is_empty() && transaction.deletes.is_empty(), "start creates no message");
     }
-}
-
-#[test]
-fn start_leads_from_initializing_to_runnable_and_keeps_every_other_state() {
-    for state in [
-        ExecutionState::Initializing,
-        ExecutionState::Runnable,
-        ExecutionState::Completed,
-        ExecutionState::Waiting,
-        ExecutionState::WaitingResources,
-        ExecutionState::Suspended,
-        ExecutionState::Failed,
-    ] {
-        let transaction = changed(records_in(Status::Stopped, state), |draft| start(draft, &OPERATOR));
-        let (expected, steps): (_, &[&str]) = match state {
-            ExecutionState::Initializing => (ExecutionState::Runnable, &["initializing -> runnable"]),
-            other => (other, &[]),
-        };
-        assert_eq!(transaction.state.execution.state, expected);
-        assert_eq!(path(&transaction.events), steps);
-    }
-}
-
-#[test]
-fn start_creates_no_message_and_runs_nothing() {
-    let transaction =
-        changed(records_in(Status::Booting, ExecutionState::Initializing), |draft| start(draft, &OPERATOR));
-    assert_eq!(
-        kinds(&transaction.events),
-        [EventKind::ControlRequestAdmitted, EventKind::ControlApplied, EventKind::StateTransition]
-    );
-    assert!(transaction.puts.is_empty() && transaction.deletes.is_empty());
-    assert_eq!(transaction.state.current_run, None);
 }
 
 #[test]
@@ -222,35 +200,26 @@ fn hints_that_came_before_a_stop_or_while_stopped_are_recorded_as_ignored() {
 }
 
 #[test]
-fn recovery_leads_from_failed_to_runnable_and_ends_the_backoff() {
-    for status in [Status::AwakeIdle, Status::Asleep, Status::Stopped] {
-        let mut records = records_in(status, ExecutionState::Failed);
+fn recovery_makes_a_failed_execution_runnable_and_ends_its_backoff_and_nothing_else_recovers() {
+    for (status, state) in occurring() {
+        let mut records = records_in(status, state);
         records.state.retry = Some(retry(&prompt(1), at(60_000)));
+        // An unfinished recovery continues in its state.
+        let (steps, cause) = match state {
+            ExecutionState::Failed => (&["failed -> recovering", "recovering -> runnable"][..], "asked for"),
+            ExecutionState::Recovering => (&["recovering -> runnable"][..], "recovered"),
+            _ => {
+                let refusal = refused(records, |draft| recover(draft, "asked for"));
+                assert_eq!(refusal.message, "`worker` has nothing to recover");
+                continue;
+            }
+        };
         let transaction = changed(records, |draft| recover(draft, "asked for"));
-        assert_eq!(path(&transaction.events), ["failed -> recovering", "recovering -> runnable"]);
-        assert_eq!(word(&transaction.events[0].data, "cause"), "asked for");
-        assert_eq!((transaction.state.status, &transaction.state.retry), (status, &None));
-        assert_eq!(transaction.state.next_due_at, None);
+        assert_eq!(path(&transaction.events), steps, "{status}");
+        assert_eq!(word(&transaction.events[0].data, "cause"), cause);
+        let after = &transaction.state;
+        assert_eq!((after.status, &after.retry, after.next_due_at), (status, &None, None));
     }
-}
-
-#[test]
-fn only_a_failed_execution_recovers() {
-    let others =
-        |state: ExecutionState| !matches!(state, ExecutionState::Failed | ExecutionState::Recovering);
-    for (status, state) in occurring().filter(|(_, state)| others(*state)) {
-        let refusal = refused(records_in(status, state), |draft| recover(draft, "asked for"));
-        assert_eq!(refusal.message, "`worker` has nothing to recover");
-    }
-}
-
-#[test]
-fn an_unfinished_recovery_continues_in_its_state() {
-    let mut records = records_in(Status::AwakeIdle, ExecutionState::Recovering);
-    records.state.retry = Some(retry(&prompt(1), at(1)));
-    let mut draft = draft(records);
-    recover(&mut draft, "asked for").expect("recovered");
-    assert_eq!(path(&finish(draft).events), ["recovering -> runnable"]);
 }
 
 #[test]

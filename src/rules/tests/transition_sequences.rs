@@ -888,29 +888,3 @@ fn a_message_whose_turns_all_fail_becomes_a_dead_letter_and_the_next_message_run
     let run = world.records.state.current_run.clone().expect("a run");
     assert_eq!((run.message_id, run.attempt), (message_id(102), 1));
 }
-
-#[test]
-fn a_retry_has_the_message_and_the_continuation_of_the_first_attempt() {
-    let mut world = started();
-    world.act(&Act::AddWait { kind: WaitKind::Operator, item: None });
-    world.act(&prompted(Priority::Normal));
-    world.act(&Act::Step);
-    let first = world.records.state.current_run.clone().expect("a run");
-    let bound = |world: &World| -> Vec<_> {
-        world.records.waits.iter().map(|wait| (wait.id, wait.resolved_by)).collect()
-    };
-    assert_eq!(first.continuation.resolves.len(), 1);
-    let expected = [(first.continuation.resolves[0], Some(first.message_id))];
-    assert_eq!(bound(&world), expected);
-    world.act(&Act::EndTurn(End::Badly));
-    world.act(&Act::Pass(1000));
-    world.act(&Act::Step);
-    world.act(&Act::Step);
-    let second = world.records.state.current_run.clone().expect("a run");
-    assert_eq!((second.message_id, second.attempt), (first.message_id, 2));
-    assert_eq!(second.continuation, first.continuation);
-    assert_ne!(second.run_id, first.run_id);
-    assert_eq!(bound(&world), expected);
-    world.act(&Act::EndTurn(End::Well));
-    assert_eq!(bound(&world), []);
-}

@@ -420,16 +420,6 @@ fn exit_status_75_defers_the_turn_and_its_attempt_does_not_count() {
     }
 }
 
-#[test]
-fn a_deferred_turn_runs_again_exactly_at_its_time() {
-    let mut draft = draft(running(&prompt(1)));
-    settle_run(&mut draft, exited(75));
-    let records = committed(draft);
-    assert_eq!(report(&records, at(999)).decision.name(), "wait_for_resources");
-    let due = report(&records, at(1000));
-    assert_eq!((due.decision.name(), due.reason.as_str()), ("start_model_turn", "resources_available"));
-}
-
 /// Returns a draft for an agent whose run is being stopped.
 fn stopping(requeue: bool) -> Draft {
     let mut draft = draft(running(&prompt(1)));

@@ -127,14 +127,18 @@ fn a_completed_turn_resolves_the_waits_that_are_bound_to_its_message() {
 
 #[test]
 fn a_wait_stays_bound_while_its_message_has_another_try() {
+    let the_run = |world: &World| world.records.state.current_run.clone().expect("a run");
     for end in [End::Badly, End::TimedOut, End::Deferred, End::NotStarted, End::Cancelled, End::Killed] {
         let mut world = bound();
+        let first = the_run(&world);
         world.end_turn(end);
         assert_eq!(world.binding(1), BOUND, "{end:?}");
         // A later message about the same resource does not end the wait, which is bound already.
         world.enqueue(event(60, "pr:1"));
         world.claim_next();
-        assert_eq!(world.records.state.current_run.as_ref().map(|run| run.message_id), Some(MESSAGE));
+        let second = the_run(&world);
+        assert_eq!((second.message_id, second.continuation), (MESSAGE, first.continuation), "{end:?}");
+        assert_ne!(second.run_id, first.run_id);
         assert_eq!(world.binding(1), BOUND, "{end:?}");
         world.end_turn(End::Well);
         assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{end:?}");
@@ -582,7 +586,7 @@ fn a_deadline_within_a_minute_continues_the_chain_of_hops_and_a_later_one_does_n
         let mut due = draft_at(Records { inbox: Default::default(), ..draft.records }, at(FAR));
         timer::take_in_due(&mut due);
         let transaction = finish(due);
-        let told: Vec<u32> = all_of!(transaction.puts, Put::Message).map(|message| message.hops).collect();
+        let told: Vec<u32> = messages(&transaction).map(|message| message.hops).collect();
         assert_eq!(told, [hops; 4]);
     }
     // A wait beyond the limit of hops is refused. A wait set outside of a turn starts a new chain.
