@@ -53,10 +53,6 @@ fn a_calendar_is_read_in_its_time_zone() {
         ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", "2028-02-29T00:00:00Z"),
         ("*/15 * * * *", "UTC", "2026-01-02T09:50:00Z", "2026-01-02T10:00:00Z"),
         ("0 9 * * mon-fri", "UTC", "2026-01-02T09:00:00Z", "2026-01-05T09:00:00Z"),
-        ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z"),
-        ("30 2 * * *", "Europe/Berlin", "2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"),
-        ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", "2026-10-25T00:30:00Z"),
-        ("30 2 * * *", "Europe/Berlin", "2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"),
     ] {
         let found = next_after(&cron(expression, zone), moment(after));
         assert_eq!(found, Some(moment(expected)), "{expression} in {zone} after {after}");
@@ -88,6 +84,7 @@ fn in_the_night_of_a_clock_change_a_fixed_time_fires_once_and_a_wildcard_follows
         ("@hourly", berlin, spring, "29T03:00+02:00 29T04:00+02:00"),
         ("30 2,14 * * *", berlin, autumn, "25T02:30+02:00 25T14:30+01:00 26T02:30+01:00"),
         ("30 2 * * *", berlin, "2026-10-25T00:45:00Z", "26T02:30+01:00"),
+        ("30 2 * * *", berlin, "2026-10-25T01:10:00Z", "26T02:30+01:00"),
         ("0 2,3 * * *", berlin, autumn, "25T02:00+02:00 25T03:00+01:00 26T02:00+01:00"),
         ("30 * * * *", berlin, autumn, "25T01:30+02:00 25T02:30+02:00 25T02:30+01:00 25T03:30+01:00"),
         (

@@ -116,13 +116,6 @@ fn readers_show_the_hint_that_the_next_step_will_make_pending() {
 }
 
 #[test]
-fn a_hint_without_a_reason_and_a_body_leaves_those_of_the_pending_hint() {
-    let first = WakeHint { reason: Some("a".to_owned()), body: Some(text("one")), ..hint(1) };
-    let draft = with_hints(vec![first.clone(), hint(2)], None);
-    assert_eq!(draft.records.state.pending_wake_hint, Some(WakeHint { count: 2, ..first }));
-}
-
-#[test]
 fn hints_of_one_scope_that_could_end_different_waits_are_not_merged() {
     let by_wait = WakeHint { wait_id: Some(wait_id(1)), ..hint(1) };
     let by_trigger = WakeHint { trigger_id: Some(trigger_id(3)), ..hint(1) };
@@ -396,9 +389,8 @@ fn a_tick_for_a_hint_has_all_fields_of_the_hint() {
     };
     assert_eq!(message.hint, Some(hinted.clone()));
     // The event about the admission of the message contains the hint, too.
-    let mut taken = draft(super::records());
-    admitted(&mut taken, &message);
-    let told = &finish(taken).events[0].data;
+    let taken = applied(super::records(), |draft| admitted(draft, &message));
+    let told = &taken.events[0].data;
     assert_eq!((&told["hint"], &told["resource"]), (&json!(hinted), &json!("mail")));
 }
 

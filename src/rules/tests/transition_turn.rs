@@ -430,10 +430,13 @@ fn stopping(requeue: bool) -> Draft {
 
 #[test]
 fn a_stopped_run_is_aborted_and_its_message_is_aborted_or_requeued() {
-    for requeue in [false, true] {
-        for killed in [false, true] {
+    // Without a known end of its processes, the record of the run has no exit status.
+    let known = (Some(exited(143)), (Exit::Code { code: 143 }, Some(1500), Some(12)));
+    let unknown = (None, (Exit::Unknown {}, None, None));
+    for (end, recorded) in [known, unknown] {
+        for (requeue, killed) in [(false, false), (false, true), (true, false), (true, true)] {
             let mut draft = stopping(requeue);
-            let settled = finish_stop(&mut draft, killed, Some(&exited(143))).expect("finished");
+            let settled = finish_stop(&mut draft, killed, end.as_ref()).expect("finished");
             let found = (settled.terminal, settled.reason.as_deref());
             assert_eq!(found, (Terminal::Aborted, Some("stopped: enough")));
             let transaction = finish(draft);
@@ -453,21 +456,10 @@ fn a_stopped_run_is_aborted_and_its_message_is_aborted_or_requeued() {
                 assert_eq!((ended.status, ended.dead_letter), (MessageStatus::Aborted, false));
                 assert_eq!(ended.run_id, Some(run_id(1)));
             }
-            let record = run_record(&transaction);
-            assert_eq!((record.terminal, &record.exit), (Terminal::Aborted, &Exit::Code { code: 143 }));
-            assert_eq!(record.stdout_bytes, Some(12));
+            let Run { terminal, exit, duration_ms, stdout_bytes, .. } = run_record(&transaction).clone();
+            assert_eq!((terminal, (exit, duration_ms, stdout_bytes)), (Terminal::Aborted, recorded.clone()));
         }
     }
-}
-
-#[test]
-fn the_record_of_a_stopped_run_without_a_known_end_has_no_exit_status() {
-    let mut draft = stopping(false);
-    finish_stop(&mut draft, true, None).expect("finished");
-    let transaction = finish(draft);
-    let record = run_record(&transaction);
-    let found = (&record.exit, record.duration_ms, record.stdout_bytes);
-    assert_eq!(found, (&Exit::Unknown {}, None, None));
 }
 
 #[test]

@@ -127,42 +127,49 @@ fn a_completed_turn_resolves_the_waits_that_are_bound_to_its_message() {
 
 #[test]
 fn a_wait_stays_bound_while_its_message_has_another_try() {
+    type Change = fn(&mut World);
+    let nothing: Change = |_| {};
+    // Rows: the end of the turn, and the command after which its message has another turn.
+    let rows: [(&str, Change, Change); 9] = [
+        ("failed", |world| world.end_turn(End::Badly), nothing),
+        ("timed out", |world| world.end_turn(End::TimedOut), nothing),
+        ("deferred", |world| world.end_turn(End::Deferred), nothing),
+        ("not started", |world| world.end_turn(End::NotStarted), nothing),
+        ("cancelled", |world| world.end_turn(End::Cancelled), nothing),
+        ("killed", |world| world.end_turn(End::Killed), nothing),
+        ("without its `tick` process", |world| world.live = None, nothing),
+        ("suspended", suspend, |world| world.control(resume)),
+        (
+            "stopped and requeued",
+            |world| stop_and_kill(world, true),
+            |world| world.control(|draft| start(draft, &OPERATOR)),
+        ),
+    ];
     let the_run = |world: &World| world.records.state.current_run.clone().expect("a run");
-    for end in [End::Badly, End::TimedOut, End::Deferred, End::NotStarted, End::Cancelled, End::Killed] {
+    for (name, end, bring_back) in rows {
         let mut world = bound();
         let first = the_run(&world);
-        world.end_turn(end);
-        assert_eq!(world.binding(1), BOUND, "{end:?}");
+        end(&mut world);
+        assert_eq!(world.binding(1), BOUND, "{name}");
         // A later message about the same resource does not end the wait, which is bound already.
         world.enqueue(event(60, "pr:1"));
+        bring_back(&mut world);
         world.claim_next();
         let second = the_run(&world);
-        assert_eq!((second.message_id, second.continuation), (MESSAGE, first.continuation), "{end:?}");
-        assert_ne!(second.run_id, first.run_id);
-        assert_eq!(world.binding(1), BOUND, "{end:?}");
+        assert_eq!((second.message_id, second.continuation), (MESSAGE, first.continuation), "{name}");
+        assert_ne!(second.run_id, first.run_id, "{name}");
+        assert_eq!(world.binding(1), BOUND, "{name}");
         world.end_turn(End::Well);
-        assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{end:?}");
+        assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved), "{name}");
     }
-    // The wait stays bound to its message if the `tick` process of the turn dies.
-    let mut world = bound();
-    world.live = None;
-    world.claim_next();
-    assert_eq!(world.binding(1), BOUND);
 }
 
-#[test]
-fn a_wait_stays_bound_while_its_run_is_suspended() {
-    let mut world = bound();
+fn suspend(world: &mut World) {
     let run = world.live.expect("a run");
     world.control(|draft| request(draft, "why".to_owned(), secs(30), None));
     world.control(|draft| give_way(draft, run, true, None).map(drop));
     world.end_turn(End::Well);
     assert_eq!(world.records.state.execution.state, ExecutionState::Suspended);
-    assert_eq!(world.binding(1), BOUND);
-    world.control(resume);
-    world.claim_next();
-    world.end_turn(End::Well);
-    assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
 }
 
 #[test]
@@ -184,17 +191,6 @@ fn without_a_completed_turn_the_answer_is_lost_and_the_wait_is_active_again() {
     for (world, why) in [(dead, "dead"), (dropped, "dropped"), (aborted, "aborted")] {
         assert_eq!([1, 2, 3].map(|number| world.binding(number)), [LOST, LOST, ACTIVE], "{why}");
     }
-}
-
-#[test]
-fn a_wait_stays_bound_after_a_stop_that_requeues_its_message() {
-    let mut world = bound();
-    stop_and_kill(&mut world, true);
-    assert_eq!(world.binding(1), BOUND);
-    world.control(|draft| start(draft, &OPERATOR));
-    world.claim_next();
-    world.end_turn(End::Well);
-    assert_eq!(world.ended_as(1), Some(WaitStatus::Resolved));
 }
 
 #[test]
