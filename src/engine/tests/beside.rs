@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::alone::alone;
 use crate::engine::context::Context;
@@ -27,10 +28,12 @@ use crate::store::{RecordWatch, Store};
 
 use super::both_stores::{Play, made, opener};
 
-fn stores(dir: &std::path::Path) -> (Rc<Memory>, Store) {
-    let memory = Rc::new(Memory::default());
-    let store = Store::with(made(dir), opener(), Rc::clone(&memory) as Rc<dyn RemoteBackend>).expect("open");
-    (memory, store.with_lease(Span::from_secs(3)))
+/// Returns a store with records in memory, the memory, and the directory of this machine.
+fn stores() -> (TempDir, Rc<Memory>, Store) {
+    let (dir, memory) = (tempfile::tempdir().expect("a directory"), Rc::new(Memory::default()));
+    let remote = Rc::clone(&memory) as Rc<dyn RemoteBackend>;
+    let store = Store::with(made(dir.path()), opener(), remote).expect("open");
+    (dir, memory, store.with_lease(Span::from_secs(3)))
 }
 
 fn ada() -> AgentName {
@@ -43,8 +46,7 @@ fn revision(records: &dyn AgentRecords) -> u64 {
 
 #[test]
 fn the_error_for_a_damaged_record_names_the_record() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (memory, store) = stores(dir.path());
+    let (_dir, memory, store) = stores();
     let play = Play::new(&store).expect("made");
     let id = "work_01900000000070008000000000000001";
     let text = format!("{{\n  \"schema\": \"dormouse/work/1\",\n  \"id\": \"{id}\",\n  torn");
@@ -66,8 +68,7 @@ fn the_error_for_a_damaged_record_names_the_record() {
 #[test]
 fn steps_skip_and_count_an_unreadable_message() {
     let _alone = alone();
-    let dir = tempfile::tempdir().expect("a directory");
-    let (memory, store) = stores(dir.path());
+    let (_dir, memory, store) = stores();
     let mut play = Play::new(&store).expect("made");
     let id: MessageId = "msg_01900000000070008000000000000001".parse().expect("an id");
     let torn = Arrival::Message { key: InboxKey { priority: Priority::Next, id }, text: "{".to_owned() };
@@ -93,8 +94,7 @@ fn steps_skip_and_count_an_unreadable_message() {
 #[test]
 fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
     let _alone = alone();
-    let dir = tempfile::tempdir().expect("a directory");
-    let (memory, store) = stores(dir.path());
+    let (_dir, memory, store) = stores();
     let mut play = Play::new(&store).expect("made");
     let before = play.agent.policy_text().expect("read");
     let sleeps =
@@ -118,8 +118,7 @@ fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
 fn on_disconnect_determines_whether_a_disconnected_turn_ends() {
     let _alone = alone();
     for (word, seconds, ends) in [("end", 30, true), ("finish", 1, false)] {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (memory, store) = stores(dir.path());
+        let (_dir, memory, store) = stores();
         let mut play = Play::new(&store).expect("made");
         let before = play.agent.policy_text().expect("read");
         // The turn lasts long enough for a failed renewal of its lease.
@@ -140,8 +139,7 @@ fn on_disconnect_determines_whether_a_disconnected_turn_ends() {
 
 #[test]
 fn a_lease_shared_with_a_supervisor_is_not_released() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (memory, store) = stores(dir.path());
+    let (_dir, memory, store) = stores();
     let play = Play::new(&store).expect("made");
     let subject = Subject::Task("task_01900000000070008000000000000001".parse().expect("an id"));
     let first = play.agent.lease(subject, play.now).expect("asked").expect("free");
@@ -162,22 +160,21 @@ fn a_lease_shared_with_a_supervisor_is_not_released() {
 
 #[test]
 fn file_operations_are_refused_for_records_in_memory() {
-    let (one, other) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
-    let (_, store) = stores(one.path());
+    let (_dir, _, store) = stores();
     let error = store.files_for("anything").expect_err("there are none");
     assert_eq!(error.exit_status(), Status::Refused);
     let said = error.to_string();
     assert_eq!(said, "anything works on files; the records of this store are in memory");
     let refused = register(&store).expect_err("no merge of records in memory");
     assert_eq!(refused.exit_status(), Status::Refused);
+    let other = tempfile::tempdir().expect("a directory");
     let directory = Store::open(made(other.path()), opener()).expect("open");
     directory.files_for("anything").expect("they are files");
 }
 
 #[test]
 fn a_supervisor_ends_a_task_that_another_machine_cancelled() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (_, store) = stores(dir.path());
+    let (_dir, _, store) = stores();
     let play = Play::new(&store).expect("made");
     let id = play.begins(json!({ "command": ["sleep", "60"], "notify": false })).expect("started");
     let context = Context::new(&play.session, &play.agent);
@@ -193,8 +190,7 @@ fn a_supervisor_ends_a_task_that_another_machine_cancelled() {
 
 #[test]
 fn a_watch_is_notified_of_changes_but_not_of_arrivals() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let (memory, store) = stores(dir.path());
+    let (_dir, memory, store) = stores();
     let mut play = Play::new(&store).expect("made");
     let changes = || {
         let records = memory.agent(&ada()).expect("asked").expect("there");

@@ -274,9 +274,7 @@ fn a_run_whose_tick_is_gone_fails_for_the_reason_of_its_forced_end() {
         (run_with(Some(-1), &[1]), Terminal::Interrupted, "its tick is gone", 1),
         (run_with(None, &[-1]), Terminal::Interrupted, "its tick is gone", 1),
     ] {
-        let mut draft = draft(live(run));
-        interrupt(&mut draft, "its tick is gone").expect("settled");
-        let state = finish(draft).state;
+        let state = changed(live(run), |draft| interrupt(draft, "its tick is gone")).state;
         let last = state.last_turn.expect("one");
         assert_eq!((last.terminal, last.reason.as_deref()), (terminal, Some(reason)));
         assert_eq!(state.execution.state, ExecutionState::Failed);

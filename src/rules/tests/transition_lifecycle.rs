@@ -284,9 +284,8 @@ fn on_exhausted_stop_stops_the_agent_after_the_last_failed_recovery() {
     assert_eq!(words(told, ["subject", "reason"]), expected);
     // A later start keeps the retry delay, although the stop has reset the number of failures.
     records.state = last.state.clone();
-    let mut starting = draft(records.clone());
-    start(&mut starting, &OPERATOR).expect("started");
-    assert_eq!((finish(starting).state.next_due_at, last.state.recovery_failures), (Some(at(2000)), 0));
+    let started = changed(records, |draft| start(draft, &OPERATOR)).state;
+    assert_eq!((started.next_due_at, last.state.recovery_failures), (Some(at(2000)), 0));
 }
 
 #[test]
@@ -294,18 +293,14 @@ fn after_a_failed_start_each_recovery_waits_for_a_growing_pause() {
     let mut records = records_in(Status::Booting, ExecutionState::Initializing);
     records.state.execution.since = at(-60_001);
     records.state.execution.reason = Some("start".to_owned());
-    let mut late = draft(records.clone());
-    end_late_start(&mut late).expect("given up");
-    let given_up = finish(late);
+    let given_up = changed(records.clone(), end_late_start);
     let state = &given_up.state;
     assert_eq!((state.status, state.execution.state), (Status::Stopped, ExecutionState::Failed));
     let retry = state.retry.as_ref().map(|retry| (retry.message_id, retry.not_before));
     assert_eq!(retry, Some((None, at(1000))));
     assert!(is_uninitialized(state));
     records.state = given_up.state;
-    let mut starting = draft(records.clone());
-    start(&mut starting, &OPERATOR).expect("started");
-    records.state = finish(starting).state;
+    records.state = changed(records.clone(), |draft| start(draft, &OPERATOR)).state;
     assert_eq!(records.state.next_due_at, Some(at(1000)));
     let (pauses, _) = failing(records, 3);
     assert_eq!(pauses, [1_000, 2_000, 4_000], "also without a message");

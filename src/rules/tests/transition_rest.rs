@@ -35,9 +35,7 @@ fn in_progress() -> DecisionReport {
 }
 
 fn status_after(decision: &Decision, status: Status, state: ExecutionState) -> Status {
-    let mut draft = draft(records_in(status, state));
-    rest(&mut draft, decision);
-    finish(draft).state.status
+    applied(records_in(status, state), |draft| rest(draft, decision)).state.status
 }
 
 #[test]
@@ -183,11 +181,11 @@ fn the_stored_resting_decision_is_that_of_the_next_step_and_is_recorded_once() {
 fn a_rest_for_another_reason_is_recorded_again() {
     let mut records = records();
     records.waits.push(wait(1, WaitKind::Operator));
-    let mut first = draft(records.clone());
-    rest(&mut first, &decide(&project(&records, now())));
-    records.state = finish(first).state;
+    let rested =
+        |records: &Records| applied(records.clone(), |draft| rest(draft, &decide(&project(records, now()))));
+    records.state = rested(&records).state;
     records.waits = vec![wait(2, WaitKind::External)];
-    let transaction = applied(records.clone(), |draft| rest(draft, &decide(&project(&records, now()))));
+    let transaction = rested(&records);
     let reasons: Vec<&str> =
         of_kind(&transaction.events, EventKind::SchedulerDecision).map(|data| word(data, "reason")).collect();
     assert_eq!(reasons, ["agent_external_wait"]);
@@ -196,9 +194,7 @@ fn a_rest_for_another_reason_is_recorded_again() {
 #[test]
 fn a_rest_after_another_change_is_recorded_again() {
     let mut records = records();
-    let mut first = draft(records.clone());
-    rest(&mut first, &sleep());
-    records.state = finish(first).state;
+    records.state = applied(records.clone(), |draft| rest(draft, &sleep())).state;
     let mut second = draft(records);
     second.event(EventKind::Advisory, None, json!({}));
     rest(&mut second, &stay_idle());
