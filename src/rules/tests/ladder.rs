@@ -387,37 +387,32 @@ fn a_single_record_leads_to_its_own_decision() {
 
 #[test]
 fn a_report_carries_the_ids_and_the_continuation_of_its_decision() {
-    let report = |facts: Facts| decide(&projection(&facts)).report;
-
-    let live = report(Facts { live: true, ..QUIET });
-    assert_eq!(live.run_id, Some(run_id(1)));
-
-    let resumed = report(Facts { held: When::Now, ..QUIET });
-    assert_eq!((resumed.message_id, resumed.continuation), (Some(message_id(1)), Some(continuation())));
-
-    let started = report(Facts { message: Some(true), ..QUIET });
-    assert_eq!((started.message_id, started.continuation), (Some(message_id(2)), Some(continuation())));
-
-    for held in [When::Never, When::Now] {
-        let lacking = report(Facts { held, lacks: true, message: Some(true), ..QUIET });
-        let message = if held == When::Now { message_id(1) } else { message_id(2) };
-        assert_eq!((lacking.message_id, lacking.continuation), (Some(message), None));
-        assert_eq!(lacking.evidence, shortage().evidence);
+    let none = DecisionReport::new(DecisionKind::Noop, "");
+    let of_message = |number, continuation| DecisionReport {
+        message_id: Some(message_id(number)),
+        continuation,
+        ..none.clone()
+    };
+    let lacks = |number| DecisionReport { evidence: shortage().evidence, ..of_message(number, None) };
+    let of_item = DecisionReport { work_item_id: Some(work_id(1)), ..none.clone() };
+    let starts = Facts { message: Some(true), ..QUIET };
+    let current = |state, ticked| Facts { current: Some((state, ticked)), ..QUIET };
+    let mut rows = vec![
+        (Facts { live: true, ..QUIET }, DecisionReport { run_id: Some(run_id(1)), ..none.clone() }),
+        (Facts { held: When::Now, ..QUIET }, of_message(1, Some(continuation()))),
+        (starts, of_message(2, Some(continuation()))),
+        (Facts { lacks: true, ..starts }, lacks(2)),
+        (Facts { lacks: true, held: When::Now, ..starts }, lacks(1)),
+        (Facts { message: Some(false), ..QUIET }, of_message(2, Some(liveness()))),
+        (Facts { task: true, ..QUIET }, DecisionReport { task_id: Some(task_id(1)), ..none.clone() }),
+        (current(Runnable, true), of_item.clone()),
+        (current(Completed, false), none.clone()),
+    ];
+    let states = [Runnable, WaitingSystem, WaitingOperator, WaitingExternal, WaitingTimer, WaitingTask];
+    rows.extend(states.map(|state| (current(state, false), of_item.clone())));
+    for (facts, expected) in rows {
+        let report = decide(&projection(&facts)).report;
+        let DecisionReport { decision, reason, .. } = report.clone();
+        assert_eq!(report, DecisionReport { decision, reason, ..expected }, "{facts:?}");
     }
-
-    let reduced = report(Facts { message: Some(false), ..QUIET });
-    assert_eq!((reduced.message_id, reduced.continuation), (Some(message_id(2)), Some(liveness())));
-
-    for current in [Runnable, WaitingSystem, WaitingOperator, WaitingExternal, WaitingTimer, WaitingTask] {
-        let item = report(Facts { current: Some((current, false)), ..QUIET });
-        assert_eq!((item.work_item_id, item.message_id), (Some(work_id(1)), None), "{current}");
-    }
-    let again = report(Facts { current: Some((Runnable, true)), ..QUIET });
-    assert_eq!(again.work_item_id, Some(work_id(1)));
-
-    let task = report(Facts { task: true, ..QUIET });
-    assert_eq!((task.task_id, task.work_item_id), (Some(task_id(1)), None));
-
-    let nothing = report(Facts { current: Some((Completed, false)), ..QUIET });
-    assert_eq!((nothing.work_item_id, nothing.message_id, nothing.run_id), (None, None, None));
 }
