@@ -34,8 +34,8 @@ fn number(line: &str, word: &str) -> f64 {
     digits.parse().unwrap()
 }
 
-/// Returns the index of the system call that delays the answer, and the delay in ms. `None` if other
-/// processes have delayed `ingress` for so long that the answer is late anyway.
+/// Returns the index of the system call that delays the answer, and the delay in ms. `None` if
+/// other processes have delayed `ingress` for so long that the answer is late anyway.
 fn pause(calls: &[String]) -> Option<(usize, f64)> {
     let at = calls.iter().position(|call| call.contains("clock_nanosleep("))?;
     let second = number(&calls[at], "tv_sec=");
