@@ -1,7 +1,6 @@
 //! Resources that a turn needs: checked before a claim, and occupied until the run is settled
 //! (contract, execution §8).
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use crate::error::{Error, Result, describe};
@@ -86,8 +85,8 @@ fn take(
         }
     }
     // The slot is taken last, so that an agent that waits for its workspace occupies no slot.
-    if let Some(slots) = store.local().config.scheduler.max_running.map(NonZeroU32::get) {
-        match slot(agent, slots, now, purpose)? {
+    if let Some(slots) = store.local().config.scheduler.max_running {
+        match slot(agent, slots.get(), now, purpose)? {
             Ok(held) => grant._slot = held,
             Err(shortage) => return Ok(Err(shortage)),
         }
@@ -188,14 +187,12 @@ pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<O
     let store = agent.store();
     let holders: Vec<AgentName> = match lacked {
         Resource::Slot => {
-            let Some(slots) = store.local().config.scheduler.max_running.map(NonZeroU32::get) else {
-                return Ok(Vec::new());
-            };
+            let Some(slots) = store.local().config.scheduler.max_running else { return Ok(Vec::new()) };
             // A slot is free, so no turn has to yield.
-            if store.has_slot(slots, agent.name())? {
+            if store.has_slot(slots.get(), agent.name())? {
                 return Ok(Vec::new());
             }
-            store.slot_holders(slots).into_iter().filter_map(|holder| holder.agent).collect()
+            store.slot_holders(slots.get()).into_iter().filter_map(|holder| holder.agent).collect()
         }
         Resource::Workspace => {
             let Ok(workspace) = store.anchor().workspace(&agent.policy()?.workspace.path) else {
@@ -329,11 +326,9 @@ pub fn ask_to_yield(context: Context<'_>, priority: i32, lacked: Resource) {
 fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<()> {
     let Context { session, agent } = context;
     let store = context.store();
-    let Some(margin) = store.local().config.scheduler.preempt_margin.map(NonZeroU32::get) else {
-        return Ok(());
-    };
+    let Some(margin) = store.local().config.scheduler.preempt_margin else { return Ok(()) };
     let turns = occupying(agent, lacked, session.clock.now())?;
-    let Some(turn) = to_make_way(agent.name(), priority, margin, &turns) else { return Ok(()) };
+    let Some(turn) = to_make_way(agent.name(), priority, margin.get(), &turns) else { return Ok(()) };
     let other = store.agent(&turn.agent)?;
     let asked = Context::new(session, &other).try_change(|draft| {
         let grace = draft.records.policy.preemption.grace;

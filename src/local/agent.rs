@@ -30,7 +30,7 @@ pub struct LocalAgent<'s> {
 impl StateDir {
     /// Returns this machine's part of an agent. The agent's directory may not exist yet.
     pub fn agent(&self, name: &AgentName) -> LocalAgent<'_> {
-        LocalAgent::new(self, name.clone(), AgentDir::new(&self.root, name))
+        LocalAgent { state_dir: self, name: name.clone(), dir: AgentDir::new(&self.root, name) }
     }
 
     /// True if an error is about a file in the local directory of an agent.
@@ -39,11 +39,7 @@ impl StateDir {
     }
 }
 
-impl<'s> LocalAgent<'s> {
-    pub fn new(state_dir: &'s StateDir, name: AgentName, dir: AgentDir) -> LocalAgent<'s> {
-        LocalAgent { state_dir, name, dir }
-    }
-
+impl LocalAgent<'_> {
     pub fn disk(&self) -> Disk {
         self.state_dir.disk
     }

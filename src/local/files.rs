@@ -239,8 +239,10 @@ pub fn free_place(dir: &CapPath, name: &OsStr, suffix: &str) -> Result<CapPath> 
         numbered.push(suffix);
         dir.join(numbered)
     };
-    let is_taken =
-        |number| Ok::<bool, Error>(numbered(number, "").exists()? || numbered(number, suffix).exists()?);
+    let is_taken = |number| {
+        let is_there = |suffix| numbered(number, suffix).exists();
+        Ok::<bool, Error>(is_there("")? || !suffix.is_empty() && is_there(suffix)?)
+    };
     if !is_taken(0)? {
         return Ok(numbered(0, ""));
     }

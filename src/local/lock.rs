@@ -75,7 +75,9 @@ pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<Loc
                 continue;
             }
             let held = LockGuard::of(file, path);
-            holder.into_iter().for_each(|holder| held.sign(holder));
+            if let Some(holder) = holder {
+                held.sign(holder);
+            }
             return Ok(Some(held));
         }
         // The shared lock is refused only while a process holds the lock exclusively.

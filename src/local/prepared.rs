@@ -81,7 +81,7 @@ impl LocalAgent<'_> {
         let name = name_for(&self.name, now);
         let [place, _] = self.state_dir.prepared(&name);
         let held = stale_files::make_dir_unlocked(&place, Access::Owner)?;
-        let agent = LocalAgent::new(self.state_dir, self.name.clone(), AgentDir::at(place));
+        let agent = LocalAgent { dir: AgentDir::at(place), ..self.clone() };
         agent.furnish(hooks)?;
         self.disk().sync_file_system(agent.dir.cap())?;
         Ok(PreparedDir { name, held })
@@ -143,7 +143,7 @@ impl LocalAgent<'_> {
             self.disk().sync_dir(&taken.parent())?;
         }
         if taken.exists()? {
-            self.take_over(&LocalAgent::new(self.state_dir, self.name.clone(), AgentDir::at(taken.clone())))?;
+            self.take_over(&LocalAgent { dir: AgentDir::at(taken.clone()), ..self.clone() })?;
             taken.remove_tree()?;
         }
         Ok(())

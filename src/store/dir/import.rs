@@ -62,7 +62,7 @@ impl StateDir {
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
-        let agent = DirAgent { local: LocalAgent::new(self, name.clone(), dir) };
+        let agent = DirAgent { local: LocalAgent { state_dir: self, name: name.clone(), dir } };
         Ok(DirImport { agent, former: Vec::new(), held, files: 0, bytes: 0, is_placed: false })
     }
 }

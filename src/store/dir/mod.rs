@@ -121,7 +121,7 @@ impl DirStore {
     }
 
     /// Returns the agent of this name; `None` if none exists. Error if its path is no directory.
-    pub(in crate::store) fn find(&self, name: &AgentName) -> Result<Option<DirAgent<'_>>> {
+    pub(super) fn find(&self, name: &AgentName) -> Result<Option<DirAgent<'_>>> {
         let local = self.state_dir.agent(name);
         let Some(found) = local.dir.cap().look()? else { return Ok(None) };
         if cap_fs::kind(&found) != FileType::Directory {
@@ -132,12 +132,7 @@ impl DirStore {
 
     /// Creates an agent from all operations that make it, and with these hooks. Before the last
     /// rename no other command sees it. Returns `false`, and changes nothing, if the name is taken.
-    pub(in crate::store) fn create(
-        &self,
-        name: &AgentName,
-        ops: Ops<'_>,
-        hooks: &[HookFile],
-    ) -> Result<bool> {
+    pub(super) fn create(&self, name: &AgentName, ops: Ops<'_>, hooks: &[HookFile]) -> Result<bool> {
         if self.is_taken(name)? {
             return Ok(false);
         }

@@ -146,15 +146,16 @@ impl DirAgent<'_> {
         }
         // A failed operation may have delivered all of its messages but the last.
         let may_be_there = count > usize::from(done.is_err());
-        let inbox = self.local.dir.join(layout::INBOX).glance();
-        let is_closed = inbox.is_ok_and(|inbox| inbox.is_some_and(|inbox| inbox.st_mode & 0o070 == 0));
+        let inbox = || self.local.dir.join(layout::INBOX).glance().ok().flatten();
+        let is_closed = || inbox().is_some_and(|inbox| inbox.st_mode & 0o070 == 0);
+        let is_shut_out = |error: &Error| error.kind() == "not_allowed" && is_closed();
         let (kind, event) = match (self.local.dir.cap().number()?, done) {
             (None, _) if !may_be_there => return Err(self.gone()),
             (None, _) => (Error::MOVED, "was renamed or removed meanwhile"),
             (Some(there), _) if there != here => {
                 ("agent_replaced", "was replaced by another agent meanwhile")
             }
-            (_, Err(error)) if is_closed && error.kind() == "not_allowed" => (Error::MOVED, "was moved away"),
+            (_, Err(error)) if is_shut_out(&error) => (Error::MOVED, "was moved away"),
             (_, done) => return done,
         };
         let known = if may_be_there { "a message may have reached it" } else { "no message has reached it" };

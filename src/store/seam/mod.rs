@@ -40,7 +40,6 @@ use super::dir::record::decode;
 use super::dir::{self, DirStore, NewAgent, News, agent_exists};
 
 pub use agent::{Agent, moved_away};
-
 pub use change::AgentTxn;
 pub use checking::AsFiles;
 pub use collecting::Collected;
@@ -249,10 +248,13 @@ impl Store {
                 let agent = self.local.agent(name);
                 let prepared = agent.prepare(&new.hooks, new.identity.created_at)?;
                 ops.push(Op::LocalDir(prepared.name.clone()));
-                let is_new = remote.create(name, &each_of(&ops))?;
+                if !remote.create(name, &each_of(&ops))? {
+                    agent.discard(&prepared)?;
+                    return Err(agent_exists(name));
+                }
                 // If the move fails, the next command that needs the directory moves it.
-                let _ = if is_new { agent.move_in(&prepared) } else { agent.discard(&prepared) };
-                is_new
+                let _ = agent.move_in(&prepared);
+                true
             }
         };
         if is_new { Ok(()) } else { Err(agent_exists(name)) }
