@@ -301,7 +301,8 @@ mod tests {
             let alone = alone();
             let dir = tempfile::tempdir().unwrap();
             let mut command = Command::new("sh");
-            command.args(["-c", script]).env_remove(RUN).process_group(0).stdout(Stdio::piped());
+            command.args(["-c", script]).env_remove(RUN).process_group(0);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
             let place = place_of(&at(dir.path())).unwrap().to_string();
             command.envs(run.map(|run| (RUN, run))).env(PLACE, &place);
             let mut child = command.spawn().unwrap();
@@ -403,12 +404,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let lock = dir.path().join(format!("{TASK}.lock"));
         let script = format!(
-            "env -u DORMOUSE_RUN DORMOUSE_SUPERVISOR={TASK} \
-             sh -c 'exec 9>{}; flock 9; setsid sleep 600 9>&- & echo; wait' & wait",
+            "exec 8<&0; env -u DORMOUSE_RUN DORMOUSE_SUPERVISOR={TASK} \
+             sh -c 'exec 9>{}; flock 9; setsid cat <&8 9>&- & echo; wait' & wait",
             lock.display()
         );
         let turn = Turn::start(Some(run_id()), &script);
-        // The supervisor's child is in the group of the turn until `setsid` has run.
+        // The supervisor's child is in the group of the turn until `setsid` has run. It ends with its
+        // input.
         while turn.found() != [turn.pid()] {
             std::thread::yield_now();
         }

@@ -16,7 +16,7 @@ struct Room {
 const SLACK: usize = 100;
 
 const ROOMS: [Room; 9] = [
-    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 14_965, goal: 10_800 },
+    Room { name: "model, rules", paths: &["model/", "rules/"], ceiling: 14_964, goal: 10_800 },
     Room {
         name: "store: interface, typed access",
         paths: &[
@@ -30,12 +30,12 @@ const ROOMS: [Room; 9] = [
         ceiling: 4_639,
         goal: 3_400,
     },
-    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 8_314, goal: 6_200 },
+    Room { name: "store/dir", paths: &["store/dir/"], ceiling: 8_313, goal: 6_200 },
     Room { name: "store/postgres", paths: &["store/postgres/"], ceiling: 5_071, goal: 3_900 },
     Room {
         name: "local, process, path opening",
         paths: &["local/", "process/", "cap_fs/"],
-        ceiling: 8_436,
+        ceiling: 8_435,
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 6_862, goal: 4_900 },
