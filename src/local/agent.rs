@@ -66,7 +66,7 @@ impl LocalAgent<'_> {
             return Ok(());
         }
         // `make_dirs` creates nothing in a missing agent directory, so that directory comes first.
-        self.state_dir.cap().join(layout::AGENTS).join(self.name.as_str()).make_dirs()?;
+        self.state_dir.cap().join(layout::AGENTS).join(self.dir.cap().name()).make_dirs()?;
         DIRS.iter().try_for_each(|dir| self.dir.join(dir).make_dirs())
     }
 

@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::fleet::Machine;
 use crate::harness::{Cmd, Sandbox, each_in_parallel, one_in, write_program};
+use crate::paused::{Held, call};
 use crate::server::server;
-use crate::setup::{aged_rooms, eventually, objects, say, started, texts};
+use crate::setup::{aged_rooms, eventually, names, objects, say, started, texts};
 use crate::strace::{Call, Harm, harm_inside, record_inside};
 
 /// Returns paths and contents of all files below a directory, except hidden files.
@@ -375,6 +376,24 @@ fn a_rename_that_is_killed_can_be_completed() {
         let doctor = machine.cmd(["doctor", "eve"]).output();
         assert!(doctor.status.success(), "{call:?}: {doctor}");
     });
+}
+
+#[test]
+fn a_copy_whose_name_is_taken_meanwhile_leaves_no_local_directory() {
+    needs!("strace", "postgresql");
+    let [one, other] = Machine::two("copy_taken");
+    write_program(&one.anchor().join("agents/ada/hooks/on-startup"), "#!/bin/sh\nexit 0\n");
+    let url = [format!("DORMOUSE_DIR={}", server().url("copy_taken"))];
+    let args = |name| ["clone", "ada", name, "-q"];
+    let calls = record_inside(&one.sandbox, &url, &args("whole"), "").calls;
+    let synced = call(&calls, "syncfs", ".room-whole");
+    let held = Held::inside(&one.sandbox, &url, &args("eve"), "", synced);
+    other.run(["create", "eve", "--shell", "true", "-q"]);
+    let refused = held.go_on();
+    assert_eq!(refused.code(), 4, "{refused}");
+    let mut there = names(&one.anchor().join("agents"));
+    there.sort();
+    assert_eq!(there, ["ada", "whole"]);
 }
 
 #[test]
