@@ -177,15 +177,12 @@ impl CapPath {
         }
     }
 
-    /// Renames this path to `to`, whose parent the caller has open as `dir`. Fails if this path
-    /// does not exist.
-    pub fn rename_into(&self, dir: &File, to: &CapPath) -> Result<()> {
+    /// Renames this path to `to`. The caller has the parents of both open, whatever their paths are
+    /// by now. Fails if this path does not exist.
+    pub fn rename_between(&self, from_dir: &File, to_dir: &File, to: &CapPath) -> Result<()> {
         self.root.check_may_change()?;
         to.clear_if_unlike(self)?;
-        match self.in_parent(|from_dir, from| rustix::fs::renameat(from_dir, from, dir, to.name())) {
-            Err(Errno::LOOP | Errno::XDEV) => Err(self.refused(Errno::LOOP, "rename")),
-            renamed => renamed.context("rename to", &to.path),
-        }
+        rustix::fs::renameat(from_dir, self.name(), to_dir, to.name()).context("rename to", &to.path)
     }
 
     /// Renames this path to `to`, and replaces a file at `to`. Fails if this path does not exist.

@@ -157,6 +157,11 @@ impl CapPath {
         }
     }
 
+    /// Opens a directory for reading, locking or syncing. Error if the path does not exist.
+    pub fn open_existing_dir(&self) -> Result<File> {
+        self.open_dir()?.ok_or_else(|| Error::gone("open directory", &self.path))
+    }
+
     /// Calls `each` with the name of every entry except `.` and `..`, and true for a directory, in
     /// any order, until `each` returns false. A missing directory counts as empty, because git does
     /// not store empty directories.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::fs::Stat;
 use rustix::io::Errno;
 
-use crate::cap_fs::{Access, CapPath, Content};
+use crate::cap_fs::{Access, CapPath};
 use crate::error::{Error, IoContext, Result, describe};
 use crate::model::settings::Durability;
 use crate::model::time::Time;
@@ -29,11 +29,6 @@ pub const MAX_JOURNAL: u64 = 256 << 20;
 /// plain file, or too large for a record, is refused unread.
 pub fn read(cap: &CapPath) -> Result<Option<Vec<u8>>> {
     cap.read(MAX_RECORD)
-}
-
-/// Reads a record's file like `read`, and returns the owner as well.
-pub fn read_owned(cap: &CapPath) -> Result<Option<Content>> {
-    cap.read_owned(MAX_RECORD)
 }
 
 /// Removes the temporary file of a write that has failed half-way.
@@ -102,14 +97,13 @@ impl Disk {
 
     /// Makes a new file at `temporary` like `stage`, but leaves the sync to the caller.
     pub fn stage_unsynced(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
-        let mut file = match temporary.create_for(self.access) {
-            Err(error) if error.is_not_found() => {
-                // A clone has no tmp/, so the directory is made before the second try.
-                temporary.parent().make_dirs()?;
-                temporary.create_for(self.access)
-            }
-            created => created,
-        }?;
+        let mut created = temporary.create_for(self.access);
+        if created.as_ref().is_err_and(Error::is_not_found) {
+            // A clone has no tmp/, so the directory is made before the second try.
+            temporary.parent().make_dirs()?;
+            created = temporary.create_for(self.access);
+        }
+        let mut file = created?;
         or_remove(temporary, file.write_all(bytes).context("write", temporary.path()))?;
         Ok(file)
     }
@@ -126,31 +120,36 @@ impl Disk {
         or_remove(temporary, self.place_all([(temporary.clone(), target.clone())]))
     }
 
-    /// Renames many staged files into one directory, durably. Syncs the directory that received the
-    /// files, even if another directory has its name by then.
+    /// Renames many staged files of one directory into another directory, durably. Both stay open,
+    /// so that all files arrive even if a directory above is renamed meanwhile.
     pub fn place_all(self, staged: impl IntoIterator<Item = (CapPath, CapPath)>) -> Result<()> {
-        let (mut dir, mut patience) = (None, PATIENCE);
+        let (mut dirs, mut patience) = (None, PATIENCE);
         for (temporary, target) in staged {
             loop {
-                let (open, _) = match &dir {
+                let (from, to, _) = match &dirs {
                     Some(open) => open,
-                    None => dir.insert((dir_for(&target)?, target.parent())),
+                    None => dirs.insert((
+                        temporary.parent().open_existing_dir()?,
+                        dir_for(&target)?,
+                        target.parent(),
+                    )),
                 };
-                match temporary.rename_into(open, &target) {
+                match temporary.rename_between(from, to, &target) {
                     // A step has replaced the open inbox and then removed it, so the new inbox is
                     // opened.
-                    Err(error) if error.is_not_found() && was_removed(open) => dir = None,
+                    Err(error) if error.is_not_found() && was_removed(to) => dirs = None,
                     // A member of the sharing group stages a file in the inbox itself. While a step
                     // replaces the inbox, the file is missing for a moment.
                     Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
                         patience -= 1;
+                        dirs = None;
                         std::thread::sleep(COMES_BACK / PATIENCE);
                     }
                     renamed => break renamed?,
                 }
             }
         }
-        let Some((dir, cap)) = dir else { return Ok(()) };
+        let Some((_, dir, cap)) = dirs else { return Ok(()) };
         if self.syncs() { dir.sync_all().context("sync directory", &cap) } else { Ok(()) }
     }
 }
@@ -162,35 +161,32 @@ const PATIENCE: u32 = 200;
 
 /// Renames a file, creating the directory of the target if a clone lacks it.
 pub fn rename(from: &CapPath, to: &CapPath) -> Result<()> {
-    or_into_new_dir(from, to, from.try_rename(to)?)
+    or_into_new_dir(to, || from.try_rename(to))
 }
 
 /// Renames a file whose content is in the journal until the file is durable. Replaces a target
 /// without flushing the new file to the disk.
 pub fn replace(from: &CapPath, to: &CapPath) -> Result<()> {
-    or_into_new_dir(from, to, from.replace(to)?)
+    or_into_new_dir(to, || from.replace(to))
 }
 
-fn or_into_new_dir(from: &CapPath, to: &CapPath, renamed: rustix::io::Result<()>) -> Result<()> {
-    match renamed {
-        Err(Errno::NOENT) => {
-            let dir = dir_for(to)?;
-            from.rename_into(&dir, to)
-        }
-        renamed => renamed.context("rename to", to.path()),
+fn or_into_new_dir(to: &CapPath, rename: impl Fn() -> Result<rustix::io::Result<()>>) -> Result<()> {
+    let mut renamed = rename()?;
+    if renamed == Err(Errno::NOENT) {
+        dir_for(to)?;
+        renamed = rename()?;
     }
+    renamed.context("rename to", to.path())
 }
 
 /// Opens a file for reading and writing in place, creating it and its directory if they are
 /// missing. Returns its length in bytes, too.
 pub fn open_or_create(cap: &CapPath) -> Result<(File, u64)> {
-    let opened = match cap.open_in_place(true) {
-        Err(error) if error.is_not_found() => {
-            cap.parent().make_dirs()?;
-            cap.open_in_place(true)
-        }
-        opened => opened,
-    };
+    let mut opened = cap.open_in_place(true);
+    if opened.as_ref().is_err_and(Error::is_not_found) {
+        cap.parent().make_dirs()?;
+        opened = cap.open_in_place(true);
+    }
     opened?.ok_or_else(|| Error::gone("open", cap))
 }
 
@@ -206,7 +202,7 @@ fn dir_for(target: &CapPath) -> Result<File> {
     if let Some(dir) = above.open_dir()? {
         dir.sync_all().context("sync directory", above.path())?;
     }
-    cap.open_dir()?.ok_or_else(|| Error::gone("open directory", cap.path()))
+    cap.open_existing_dir()
 }
 
 /// True if an open directory was removed.

@@ -520,6 +520,24 @@ fn a_command_that_is_paused_during_a_rename_leaves_one_agent() {
 }
 
 #[test]
+fn a_batch_of_an_agent_that_is_renamed_meanwhile_is_delivered_whole() {
+    needs!("strace");
+    let (template, words) = (started("true"), ["enqueue", "ada", "--batch"]);
+    let batch = "{\"text\": \"1\"}\n{\"text\": \"2\"}\n{\"text\": \"3\"}\n";
+    let mut calls = strace::record(&template.copy(), &words, batch).calls;
+    calls.retain(|call| call.act().starts_with("rename"));
+    assert_eq!(calls.len(), 3);
+    each_in_parallel(&calls, |call| {
+        let here = template.copy();
+        let batch = Held::at(&here, &words, batch, call);
+        renamed(&here, "ada", "eve");
+        let ran = batch.go_on();
+        assert!(ran.code() == 0 && queued(&here, "eve").len() == 3, "{call}: {ran}");
+        healthy(&here);
+    });
+}
+
+#[test]
 fn two_concurrent_renames_leave_one_agent() {
     let template = started("true");
     say(&template, "one");

@@ -30,7 +30,7 @@ impl DirAgent<'_> {
     }
 
     pub(super) fn state_file(&self) -> Result<Option<Content>> {
-        files::read_owned(&self.local.dir.join(layout::STATE))
+        self.local.dir.join(layout::STATE).read_owned(files::MAX_RECORD)
     }
 
     pub(super) fn state_of(&self, bytes: &[u8]) -> Result<State> {

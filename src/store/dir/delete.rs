@@ -80,7 +80,7 @@ impl DirTxn<'_> {
     /// so that no command removes it as stale.
     fn move_away(&self) -> Result<(AgentDir, File)> {
         let LocalAgent { state_dir, name, dir } = &self.agent.local;
-        let own = dir.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", dir.path()))?;
+        let own = dir.cap().open_existing_dir()?;
         if !lock::try_hold(&own, dir.path())? {
             return Err(Error::busy(dir.path(), "another command".to_owned(), Duration::ZERO));
         }

@@ -211,7 +211,7 @@ impl<'s> DirImport<'s> {
             return Err(super::agent_exists(name));
         }
         // After the swap the old agent has the hidden name, and this lock keeps it from removal.
-        let former = target.cap().open_dir()?.ok_or_else(|| Error::gone("open directory", target.path()))?;
+        let former = target.cap().open_existing_dir()?;
         if !lock::try_hold(&former, target.path())? {
             return Err(Error::busy(target.path(), "another command".to_owned(), Duration::ZERO));
         }

@@ -128,7 +128,7 @@ pub fn read(agent: &AgentDir, file: &Dropped) -> Result<Option<std::result::Resu
     if given_name(name).unwrap_or(name).as_os_str().len() > LONGEST_NAME {
         return Ok(Some(Err(format!("its name is too long: a name may have {LONGEST_NAME} bytes"))));
     }
-    let Content { bytes, owner, .. } = match files::read_owned(cap) {
+    let Content { bytes, owner, .. } = match cap.read_owned(files::MAX_RECORD) {
         Ok(Some(content)) => content,
         Ok(None) => return Ok(None),
         Err(error) => return fault_of_file(error).map(|why| Some(Err(why))),

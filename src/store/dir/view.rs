@@ -91,7 +91,7 @@ impl<'a> View<'a> {
             return Ok(content.map(str::to_owned));
         }
         let cap = self.agent.join(path);
-        let Some(Content { bytes, owner, .. }) = files::read_owned(&cap)? else { return Ok(None) };
+        let Some(Content { bytes, owner, .. }) = cap.read_owned(files::MAX_RECORD)? else { return Ok(None) };
         let Some(user) = authors::other(&cap, owner) else { return text(&cap, bytes).map(Some) };
         let said = said(decode(&cap, &bytes)?, &user);
         text(&cap, encode(&said.map_err(|wrong| Error::damaged(cap.path(), wrong))?)).map(Some)
