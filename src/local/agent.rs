@@ -1,5 +1,5 @@
-//! Part of an agent that belongs to this machine, whichever store has the records: locks, the
-//! directories of runs and tasks, hooks, checkpoints, and the quarantine.
+//! Files of an agent on this machine, also if its records are in a database: locks, directories of
+//! runs and tasks, hooks, checkpoints (saved progress of turns), quarantined files.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -28,7 +28,7 @@ pub struct LocalAgent<'s> {
 }
 
 impl StateDir {
-    /// Returns this machine's part of an agent. The agent's directory may not exist yet.
+    /// Returns the directory of an agent on this machine. The directory may not exist yet.
     pub fn agent(&self, name: &AgentName) -> LocalAgent<'_> {
         LocalAgent { state_dir: self, name: name.clone(), dir: AgentDir::new(&self.root, name) }
     }
@@ -55,7 +55,7 @@ impl LocalAgent<'_> {
         })
     }
 
-    /// Replaces a file, durably. Not for concurrent callers: they use the same temporary path.
+    /// Replaces a file, durably. Not for concurrent callers: all use the same temporary path.
     pub fn replace_file(&self, cap: &CapPath, bytes: &[u8]) -> Result<()> {
         self.disk().replace(&self.dir.join(layout::TMP).join("replacement"), cap, bytes)
     }
@@ -89,8 +89,8 @@ impl LocalAgent<'_> {
         Workdir::of(self.dir.cap(), &self.state_dir.cap())
     }
 
-    /// Writes a checkpoint to `tmp/`, durably. Checkpoints may be large, so the caller should not
-    /// hold the lock.
+    /// Writes a checkpoint (saved progress of a turn) to `tmp/`, durably. Checkpoints may be large,
+    /// so the caller should not hold the agent's lock.
     pub fn stage_checkpoint(&self, run_id: RunId, bytes: &[u8]) -> Result<StagedCheckpoint> {
         // Several processes of a run may stage a checkpoint at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
@@ -99,15 +99,15 @@ impl LocalAgent<'_> {
         Ok(StagedCheckpoint { cap, _held: held })
     }
 
-    /// Moves a checkpoint to its final path. The checkpoint takes effect when a record names it.
+    /// Moves a checkpoint to its final path. Turns find it once a record of the agent names it.
     pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         files::rename(&staged.cap, &path)?;
         self.disk().sync_dir(&path.parent())
     }
 
-    /// Removes every other checkpoint of the same run, because no record names it any more. The
-    /// caller must hold the lock.
+    /// Removes the older checkpoints (saved progress) of the same run, because no record names them
+    /// any more. The caller must hold the agent's lock.
     pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
         let path = self.workdir().checkpoint(checkpoint);
         let dir = path.parent();
@@ -172,7 +172,7 @@ fn transfer_files(from: &CapPath, to: &CapPath) -> Result<()> {
 #[derive(Debug)]
 pub struct StagedCheckpoint {
     cap: CapPath,
-    /// File of the checkpoint, open and locked, so that no command removes it as stale.
+    /// File of the checkpoint, open and locked, so that no other command removes it as stale.
     _held: std::fs::File,
 }
 

@@ -79,8 +79,8 @@ impl Anchor {
         Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR))
     }
 
-    /// Returns the nearest state directory in a parent, which commands called below
-    /// [`Anchor::home`] no longer find because of this state directory.
+    /// Returns the directory for the local files of a store with this database URL. `state`:
+    /// directory for the state of this user's programs.
     pub fn hides(&self) -> Option<PathBuf> {
         let above = self.home().ancestors().skip(1).map(|dir| dir.join(layout::STATE_DIR));
         above.into_iter().find(|root| is_store(root).unwrap_or(false))
@@ -96,12 +96,12 @@ impl Anchor {
         self.path.parent().unwrap_or(Path::new("."))
     }
 
-    /// True if the directory with this identity is at `path` now.
+    /// True if the directory with this identity (device and inode) is at `path` now.
     pub fn is_at(path: &str, id: PlaceId) -> bool {
         std::fs::metadata(path).is_ok_and(|found| (found.dev(), found.ino()) == (id.device, id.inode))
     }
 
-    /// Resolves a path of `agent.toml`: relative paths begin at [`Anchor::home`].
+    /// Resolves a path of `agent.toml`. Relative paths begin at the state directory's parent.
     pub fn leads_to(&self, path: &str) -> PathBuf {
         self.home().join(path)
     }
@@ -141,9 +141,8 @@ fn from_here(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context("find", path)
 }
 
-/// True if a state directory is at `root`. False only if its absence is certain: any other failure
-/// is an error, because the search would find another state directory further up, or the user would
-/// be advised to run `init`.
+/// True if a state directory is at `root`. Error if that is uncertain: a wrong `false` would make
+/// the caller take a state directory further up, or advise the user to run `init`.
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
     let error = match std::fs::metadata(&marker) {

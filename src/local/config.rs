@@ -50,14 +50,14 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
     if !config.defaults.is_empty() || !kept.is_empty() || profile.is_some() {
         let mut merged = Table::new();
         if !kept.is_empty() {
-            // The retention is parsed without defaults first, so that an error belongs to this
-            // table.
+            // The table is parsed alone first, because in the merged settings an error would be
+            // attributed to `[defaults]`.
             from_settings::<Retention>(path, "[retention]", kept.clone())?;
             merged.insert("retention".to_owned(), toml::Value::Table(kept.clone()));
         }
         overlay(&mut merged, config.defaults.clone());
         if let Some((name, table)) = profile {
-            // The profile is parsed without defaults first, so that an error belongs to this table.
+            // The profile is parsed alone first: errors then name its table, not `[defaults]`.
             from_settings::<Policy>(path, &format!("[profiles.{name}]"), table.clone())?;
             overlay(&mut merged, table.clone());
         }
@@ -69,7 +69,7 @@ pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Po
     Ok(policy)
 }
 
-/// Returns the profile table of this name, as an agent's policy names it.
+/// Returns the table `[profiles.NAME]` of `dormouse.toml`. `path`: settings that name the profile.
 fn profile<'c>(path: &Path, name: &str, config: &'c StoreConfig) -> Result<&'c Table> {
     config.profiles.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.profiles.keys().map(String::as_str).collect();

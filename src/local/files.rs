@@ -31,7 +31,7 @@ pub fn read(cap: &CapPath) -> Result<Option<Vec<u8>>> {
     cap.read(MAX_RECORD)
 }
 
-/// Removes the temporary file of a write that has failed half-way.
+/// Removes the temporary file if its write, which has returned `written`, has failed half-way.
 pub fn or_remove<T>(temporary: &CapPath, written: Result<T>) -> Result<T> {
     // The error of the write is reported, not an error of this removal.
     written.inspect_err(|_| drop(temporary.remove()))
@@ -99,7 +99,7 @@ impl Disk {
     pub fn stage_unsynced(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
         let mut created = temporary.create_for(self.access);
         if created.as_ref().is_err_and(Error::is_not_found) {
-            // A clone has no tmp/, so the directory is made before the second try.
+            // A git clone has no tmp/, so the directory is made before the second try.
             temporary.parent().make_dirs()?;
             created = temporary.create_for(self.access);
         }
@@ -159,7 +159,7 @@ impl Disk {
 const COMES_BACK: Duration = Duration::from_secs(2);
 const PATIENCE: u32 = 200;
 
-/// Renames a file, creating the directory of the target if a clone lacks it.
+/// Renames a file, without a sync. Creates a directory that is missing after `git clone`.
 pub fn rename(from: &CapPath, to: &CapPath) -> Result<()> {
     or_into_new_dir(to, || from.try_rename(to))
 }
@@ -190,14 +190,14 @@ pub fn open_or_create(cap: &CapPath) -> Result<(File, u64)> {
     opened?.ok_or_else(|| Error::gone("open", cap))
 }
 
-/// Opens the directory that is to contain a file, creating it if a clone lacks it.
+/// Opens the directory that is to contain a file. Creates it if it is missing after `git clone`.
 fn dir_for(target: &CapPath) -> Result<File> {
     let cap = target.parent();
     if let Some(dir) = cap.open_dir()? {
         return Ok(dir);
     }
     cap.make_dirs()?;
-    // The parent has the new directory's name, and is always synced, because this is rare.
+    // The parent, which has the new name, is always synced: directories are rarely missing.
     let above = cap.parent();
     if let Some(dir) = above.open_dir()? {
         dir.sync_all().context("sync directory", above.path())?;

@@ -20,7 +20,7 @@ pub const STATE_DIR: &str = ".dormouse";
 pub const CONFIG: &str = "dormouse.toml";
 pub const AGENTS: &str = "agents";
 pub const HOOKS: &str = "hooks";
-/// Directories of the locks that all agents share: of workspaces, and of `max_running` slots.
+/// Directories of lock files that all agents share: one for each workspace or parallel turn.
 pub const WORKSPACES: &str = "workspaces";
 pub const SLOTS: &str = "slots";
 
@@ -31,15 +31,15 @@ pub const JOURNAL: &str = "journal.jsonl";
 pub const LOCK: &str = "lock";
 pub const RUN_LOCK: &str = "run.lock";
 pub const INBOX: &str = "inbox";
-/// Path of the former inbox until the step that replaces the inbox moves it into the new inbox.
+/// Name of a replaced inbox, until its messages are moved into the new inbox.
 pub const FORMER: &str = "inbox.old";
-/// File with the list of the inbox files that the export of a moved agent contains.
+/// File that lists the inbox files in the archive of `export --move`.
 pub const TAKEN: &str = "inbox.moved";
 pub const REJECTED: &str = "rejected";
-/// File in every inbox, for git alone.
+/// File that keeps git from taking an emptied inbox for a renamed one.
 pub const KEPT: &str = "inbox/.gitkeep";
 pub const KEPT_NAME: &str = ".gitkeep";
-/// Prefix of the name of a message directory; its first message's priority and id follow.
+/// Prefix of the name of an inbox directory (bucket); the key of its first message follows.
 const BUCKET: &str = "from-";
 pub const WORK: &str = "work";
 pub const WAITS: &str = "waits";
@@ -63,14 +63,14 @@ pub const QUARANTINE: &str = "quarantine";
 pub const NOTIFY_LOCK: &str = "tmp/notify.lock";
 pub const CACHE: &str = "cache";
 pub const DEDUPE: &str = "cache/dedupe";
-/// File with the progress of the last step that deleted expired directories.
+/// File with the time of the next deletion of expired directories, and their measured size.
 pub const SWEEP: &str = "cache/sweep.json";
 
-/// File with the ids under which this clone has recorded that it alone steps the agent.
+/// File with the ids of the claims by which this git clone alone steps the agent.
 pub const TICKED_BY: &str = "cache/ticked-by";
 
-/// Directories that `create` makes. A clone may lack the empty ones: a command that needs such a
-/// directory makes it again.
+/// Directories that `create` makes. After `git clone` empty ones are missing: a command that needs
+/// such a directory makes it again.
 pub const AGENT_DIRS: &[&str] =
     &[INBOX, WORK, WAITS, TIMERS, TASKS, TRIGGERS, RUNS, LEDGER, ARCHIVE, HOOKS, TMP, CACHE];
 
@@ -178,7 +178,7 @@ pub fn key_name(id: TriggerId, hash: &str) -> String {
     format!("{id}.{hash}")
 }
 
-/// Name of the file in `tmp/` that is locked while a command runs in a critical section of a run.
+/// Lock file in `tmp/` of a command in a critical section, which protects a run from being ended.
 pub fn section(run: RunId, number: u32) -> String {
     format!("section-{run}-{number}")
 }
@@ -187,7 +187,7 @@ pub fn task_lock(id: TaskId) -> String {
     format!("{TASKS}/{id}.lock")
 }
 
-/// Path of a checkpoint, in the directory of the run that saved it.
+/// Path of a checkpoint (saved progress), in the directory of the run that saved it.
 pub fn checkpoint(checkpoint: Checkpoint) -> String {
     format!("{RUNS}/{}/{}", checkpoint.run_id, workdir::name_of(checkpoint))
 }
@@ -258,7 +258,7 @@ fn is_named<Id: FromStr>(name: &str, ending: &str) -> bool {
     name.strip_suffix(ending).is_some_and(|id| id.parse::<Id>().is_ok())
 }
 
-/// True if a part of a path may be a month, a day, a hash or a kind: letters, digits and hyphens.
+/// True if a part of a path has only letters, digits, `-` and `_`, as months and hashes have.
 fn is_plain(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }

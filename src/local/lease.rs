@@ -13,7 +13,7 @@ use super::{LocalAgent, StateDir, layout, owner};
 /// Run or task to which a lease belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// Run of the agent. An agent has at most one open run.
+    /// The agent's current run. An agent has at most one.
     Run,
     /// Task. Its supervisor holds the lease, or the process that hands the task to a child agent.
     Task(TaskId),
@@ -24,8 +24,8 @@ pub enum Subject {
 pub struct LeaseClaimant {
     /// Display name of the machine.
     pub host: String,
-    /// Identity of the local state directory. A process with this identity, which has the local
-    /// lock of the run or task, knows that the former owner of the lease is dead.
+    /// Identity of the local state directory. A process with this identity that gets the local lock
+    /// of a run or task knows that the former owner of its lease is dead.
     pub anchor: String,
     pub pid: u32,
     /// Time from the last renewal of the lease to its expiry.
@@ -91,23 +91,23 @@ impl LocalAgent<'_> {
     fn lease_of(&self, subject: Subject) -> Result<CapPath> {
         let cap = self.place_of(subject);
         if subject != Subject::Run {
-            // A clone may lack the directory, because git stores no empty directories.
+            // Git stores no empty directories, so the directory is missing after `git clone`.
             cap.parent().make_dirs()?;
         }
         Ok(cap)
     }
 
     /// Takes the lock for running the hooks of transitions, or returns `None` if another process
-    /// has it. Processes that run the hooks of their own transitions share the lock; a process that
-    /// runs hooks that others have left pending takes it exclusively.
+    /// has it. A process shares the lock to run the hooks of its own transitions, and takes it
+    /// alone to run hooks that killed processes have left pending.
     pub fn notify_lock(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
         let path = self.dir.join(layout::NOTIFY_LOCK);
         path.parent().make_dirs()?;
         lock::occupy(&path, sharing)
     }
 
-    /// Creates and locks the file that shows that a command runs in a critical section of a turn.
-    /// The section is open until the returned file is closed.
+    /// Creates and locks the file that shows that a command is in a critical section, in which the
+    /// turn must not be ended. The section lasts until the returned file is closed.
     pub fn hold_section(&self, run: RunId, number: u32) -> Result<File> {
         let cap = self.section(run, number);
         // A killed process may have left the lock file of a critical section with this number.
@@ -115,7 +115,7 @@ impl LocalAgent<'_> {
         self.disk().stage_unlocked(&cap, b"")
     }
 
-    /// True if a living process has the critical section open.
+    /// True if a living process is in the critical section.
     pub fn is_section_held(&self, run: RunId, number: u32) -> Result<bool> {
         lock::is_held(&self.section(run, number))
     }
@@ -129,9 +129,9 @@ impl LocalAgent<'_> {
         self.tmp().join(layout::section(run, number))
     }
 
-    /// Takes the lock for handing interjections over to the agent's turn. `None` if another
-    /// `safe-point` has it. The lock is on a directory that no other user can open: a user who may
-    /// submit files could hold a lock on the inbox forever.
+    /// Takes the lock under which `safe-point` passes urgent messages to the running turn; `None`
+    /// if another `safe-point` has it. The lock is on a directory that only the owner can open:
+    /// other users may write to the inbox, and could lock that directory forever.
     pub fn hand_over_alone(&self) -> Result<Option<LockGuard>> {
         lock::try_dir(&self.dir.join(layout::RUNS))
     }

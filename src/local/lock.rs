@@ -16,8 +16,8 @@ use crate::model::time::Time;
 
 use super::machine;
 
-/// Process that holds a lock, as written into the lock file for messages to people. Decisions about
-/// a workspace or a slot use `agent`; no decision uses another field.
+/// Process that holds a lock, as written into the lock file for messages to people. No decision
+/// uses a field but `agent`: the agent that occupies a workspace or a `max_running` slot.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Holder {
     pub pid: u32,
@@ -30,7 +30,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// True if the process is on this machine and stopped, so that it can't release the lock.
+    /// True if the process is on this machine and stopped (SIGSTOP): it can't release the lock.
     pub fn is_stopped(&self) -> bool {
         self.host == machine::name() && machine::is_stopped(self.pid)
     }
@@ -80,7 +80,7 @@ pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<Loc
             }
             return Ok(Some(held));
         }
-        // The shared lock is refused only while a process holds the lock exclusively.
+        // A shared lock is refused only while another process holds the lock exclusively.
         if !attempt(&file, Sharing::Shared, path)? {
             return Ok(None);
         }
@@ -245,8 +245,8 @@ fn attempt(file: &File, sharing: Sharing, path: &Path) -> Result<bool> {
 
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
-/// Takes a long-term lock, alone or shared, or returns `None` if another process has it. The lock
-/// is not signed yet: its file still names the process that had the lock before.
+/// Takes the lock of a workspace or of hooks, alone or shared; `None` if another process has it.
+/// The lock file still names the process that had the lock before, until [`LockGuard::sign`].
 pub fn occupy(path: &CapPath, sharing: Sharing) -> Result<Option<LockGuard>> {
     let file = open(path)?;
     let _turn = lock_probe(path)?;
@@ -259,7 +259,7 @@ pub fn is_vacant(path: &CapPath, sharing: Sharing) -> Result<bool> {
     would_get(path, sharing)
 }
 
-/// Takes the directory lock that serializes checks. A check of an exclusive lock takes that lock
+/// Takes the lock on the directory that serializes checks of locks. A check takes the checked lock
 /// for a moment, so two concurrent checks would mistake each other for the holder.
 fn lock_probe(path: &CapPath) -> Result<Option<File>> {
     let dir = path.parent();

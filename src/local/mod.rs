@@ -1,8 +1,8 @@
-//! Part of a store that belongs to this machine, whichever store has the records.
+//! Files of a state directory on this machine, which exist even if the records are in a database.
 //!
-//! - [`StateDir`]: the state directory: settings, workspaces, slots, rights. [`anchor`] finds it.
-//! - [`LocalAgent`]: the directory of an agent: locks, hooks, checkpoints, quarantine. `workdir`:
-//!   its directories of runs and tasks.
+//! - [`StateDir`]: the state directory: settings, workspaces, limit of turns. [`anchor`] finds it.
+//! - [`LocalAgent`]: the directory of an agent: locks, hooks, quarantined files. `workdir`: its
+//!   directories of runs and tasks.
 //! - `layout` has all names and paths, `files` durable writes, `lock` file locks.
 
 mod agent;

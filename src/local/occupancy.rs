@@ -1,7 +1,7 @@
-//! Locks that a tick holds during its turn: on the agent's workspace, and on a slot. The number of
-//! slots limits the turns that run at once.
+//! Locks that a tick holds during its turn: on the agent's workspace, and on a numbered slot. The
+//! number of slots limits the turns that run at once.
 //!
-//! The kernel releases the locks however the tick ends. If one is taken, a later step tries again.
+//! The kernel releases both however the tick ends. If a lock is taken, a later step tries again.
 
 use crate::cap_fs::CapPath;
 use crate::error::Result;
@@ -13,7 +13,7 @@ use super::anchor::Workspace;
 use super::lock::{self, Holder, LockGuard, Sharing};
 use super::{StateDir, layout};
 
-/// Agent that holds a workspace or slot that another agent needs.
+/// Agent that holds a workspace or a slot (right to run a turn), or was the last to hold it.
 #[derive(Debug)]
 pub struct Occupant {
     pub agent: Option<AgentName>,
@@ -35,7 +35,7 @@ impl StateDir {
         held.sign(&self.holder_for(agent, now));
     }
 
-    /// True if `occupy` would get the workspace. Creates no file.
+    /// True if `occupy` would get the workspace now. Creates no file.
     pub fn is_vacant(&self, workspace: &Workspace, sharing: Sharing) -> Result<bool> {
         lock::is_vacant(&self.lock_of(workspace), sharing)
     }
@@ -49,13 +49,13 @@ impl StateDir {
         self.cap().join(layout::WORKSPACES).join(format!("{}.lock", workspace.key))
     }
 
-    /// Takes one of `slots` numbered slots for a turn of an agent; `None` if all are in use.
+    /// Takes one of the `slots` locks that limit concurrent turns; `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<LockGuard>> {
         self.cap().join(layout::SLOTS).make_dirs()?;
         lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
     }
 
-    /// True if `take_slot` would get a slot. Creates no file.
+    /// True if one of the `slots` locks that limit concurrent turns is free. Creates no file.
     pub fn has_slot(&self, slots: u32) -> Result<bool> {
         for slot in 1..=slots {
             if !lock::is_held(&self.slot(slot))? {

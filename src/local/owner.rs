@@ -12,7 +12,7 @@ use crate::model::digest::{self, hex};
 use super::files::Disk;
 use super::machine;
 
-/// Prefix of the name of a file with a machine's identity, before the digest that [`here`] returns.
+/// Prefix of the name of a file with this machine's identity; a digest of the boot follows.
 const OWNER: &str = "owner-";
 /// Length of a machine's identity, in hexadecimal digits.
 const DIGITS: usize = 32;
@@ -21,7 +21,7 @@ const MOST: u64 = 4 << 10;
 /// Age in seconds at which an identity file of an earlier boot or container is removed.
 const FORMER: i64 = 30 * 24 * 3600;
 
-/// Returns, or creates, the random identity under which users of a state directory own leases.
+/// Returns or creates the random identity under which this machine's processes own leases.
 pub fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     let file = root.join(format!("{OWNER}{}", here(root)?));
     if let Some(known) = known(&file)? {
@@ -39,7 +39,7 @@ pub fn owner(root: &CapPath, disk: Disk) -> Result<String> {
         staged.remove()?;
     }
     remove_former(root, &file);
-    // Another process may have placed its identity first.
+    // Another process may have created the identity file first.
     Ok(known(&file)?.unwrap_or(text))
 }
 

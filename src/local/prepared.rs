@@ -27,7 +27,7 @@ const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Prefix of the hidden name of a local directory that is prepared for a new agent.
 const PREPARED: &str = ".room-";
-/// Suffix of the hidden name once an older directory at the final path is removed.
+/// Suffix of the hidden name once the older directory at the final path was removed.
 const TAKEN: &str = ".taken";
 
 /// Polling interval of a command that waits for another command's lock on a prepared directory.
@@ -87,8 +87,8 @@ impl LocalAgent<'_> {
         Ok(PreparedDir { name, held })
     }
 
-    /// Makes the staged directory of an imported agent durable, and renames it to the hidden name
-    /// of a prepared one. `held`: lock on the directory.
+    /// Makes the directory of an imported agent durable, and renames it to a hidden name like that
+    /// of `prepare`. `held`: lock on the directory.
     pub fn hide(&mut self, held: &File, now: Time) -> Result<PreparedDir> {
         let name = name_for(&self.name, now);
         let [place, _] = self.state_dir.prepared(&name);
@@ -137,7 +137,8 @@ impl LocalAgent<'_> {
     /// Moves a prepared directory to its final path, or finishes such a move of another command.
     fn take_in(&self, [prepared, taken]: &[CapPath; 2]) -> Result<()> {
         if prepared.exists()? {
-            // A directory at the final path is of an earlier agent, or of this agent before a move.
+            // The final path may have a directory of a former agent, or of this one before an
+            // export.
             self.dir.cap().remove_tree()?;
             prepared.rename(taken)?;
             self.disk().sync_dir(&taken.parent())?;

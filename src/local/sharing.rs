@@ -143,7 +143,7 @@ impl StateDir {
     /// from the settings.
     pub fn unshared_in(&self, agent: &AgentDir) -> Result<Vec<WrongRights>> {
         if agent.join(layout::TAKEN).exists()? {
-            // The agent was moved away: its inbox accepts no more messages.
+            // The agent was exported with `--move`: its inbox accepts no more messages.
             return Ok(Vec::new());
         }
         let group = self.sharing_group()?;
@@ -167,7 +167,7 @@ fn open_in(dir: &CapPath, is_theirs: impl Fn(&str) -> bool) -> Result<Vec<WrongR
     found.flatten().collect()
 }
 
-/// Returns the file or directory if others than its owner may use it.
+/// Returns the file or directory if users other than its owner have permissions.
 fn closed(cap: &CapPath) -> Result<Option<WrongRights>> {
     unlike(cap, None, |mode| if mode & 0o077 == 0 { mode } else { mode & 0o700 })
 }
@@ -189,8 +189,8 @@ fn differing(cap: &CapPath, bits: u32, group: Option<u32>) -> Result<Option<Wron
     })
 }
 
-/// Returns the file or directory if it has another mode than `wanted` makes of its mode, or another
-/// group. A symbolic link has no permissions of its own and is never followed.
+/// Returns the file or directory if its mode is not that which `wanted` returns for it, or its
+/// group is not `group`. A symbolic link has no permissions of its own and is never followed.
 fn unlike(cap: &CapPath, group: Option<u32>, wanted: impl Fn(u32) -> u32) -> Result<Option<WrongRights>> {
     let Some(found) = cap.look()?.filter(|found| cap_fs::kind(found) != FileType::Symlink) else {
         return Ok(None);

@@ -129,7 +129,7 @@ impl LocalAgent<'_> {
         Ok(staged.into_iter().filter_map(move |entry| abandoned(&inbox, &entry)))
     }
 
-    /// Number of files and hook directories that killed commands of this agent have left.
+    /// Returns the number of files and hook directories left by killed commands of the agent.
     pub fn stale_files(&self) -> Result<usize> {
         let tmp = self.tmp();
         let entries = tmp.entries()?;
@@ -137,13 +137,13 @@ impl LocalAgent<'_> {
         Ok(left.count() + self.left_by_guests()?.count())
     }
 
-    /// Directory for files of the agent's commands that are not in their final place yet.
+    /// Directory for new files of the agent's commands until they are renamed to their final paths.
     pub fn tmp(&self) -> CapPath {
         self.dir.join(layout::TMP)
     }
 
     /// Path at which a new inbox entry of this name is staged: in `tmp/`, or for a sharing group
-    /// member, who may write only to the inbox, in the inbox under a name that readers ignore.
+    /// member, who may write only to the inbox, there under a name that readers ignore.
     pub fn staging(&self, name: &str) -> CapPath {
         match &self.state_dir.guest {
             None => self.tmp().join(name),
@@ -171,7 +171,7 @@ impl StateDir {
         Ok(left)
     }
 
-    /// Path at which this process stages an agent of this name.
+    /// Path at which this process builds the directory of a new agent of this name.
     pub fn staging_of(&self, name: &AgentName) -> CapPath {
         self.cap().join(layout::AGENTS).join(format!("{NEW}{name}-{}", std::process::id()))
     }

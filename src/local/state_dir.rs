@@ -34,10 +34,10 @@ pub struct Opener {
     pub is_tracked: fn(&Anchor, &str) -> bool,
 }
 
-/// An open state directory: the part of a store that belongs to this machine.
+/// State directory that is open: settings and files of a store on this machine.
 #[derive(Debug)]
 pub struct StateDir {
-    /// Place of the state directory on this machine.
+    /// Path of the state directory on this machine.
     pub anchor: Anchor,
     pub root: Arc<Root>,
     /// Settings in `dormouse.toml`.
@@ -46,7 +46,7 @@ pub struct StateDir {
     /// Name of the user of this command, if the inboxes are shared and the user is neither their
     /// owner nor root. Such a user may put files into the inboxes, and nothing else.
     pub guest: Option<String>,
-    /// Time after which a lease in the remote store expires without renewal.
+    /// Time after which a lease in a database expires without renewal.
     pub lease: Span,
     pub opener: Opener,
 }
@@ -80,7 +80,7 @@ impl StateDir {
         Ok(StatePlace { id: PlaceId { device, inode }, path })
     }
 
-    /// Root of the paths in the state directory.
+    /// Path of the state directory, through which its files are opened.
     pub fn cap(&self) -> CapPath {
         self.root.cap()
     }

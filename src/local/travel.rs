@@ -78,15 +78,15 @@ impl FileKind {
     }
 }
 
-/// True if a stream contains the time of the last write of a file. Records name their own times,
-/// and a stream of records must not depend on the store that has them.
+/// True if an export contains the time of the last write of a file. Records contain times
+/// themselves, and their export must be the same from a directory and from a database.
 pub fn keeps_time(path: &Path) -> bool {
     match place(path) {
         FileKind::Records { .. } => {
             let name = path.file_name().and_then(OsStr::to_str);
             path.starts_with(layout::INBOX) && !name.is_some_and(layout::is_arrival)
         }
-        // `may_delete` is true here only for a checkpoint, whose time a stream does not contain.
+        // Of these, only checkpoints (saved progress) may be deleted; their time is not exported.
         FileKind::Evidence => !path.to_str().is_some_and(layout::may_delete),
         FileKind::Local | FileKind::Unknown => false,
     }

@@ -28,7 +28,7 @@ pub const CONTEXT: &str = "context.json";
 pub const PROMPT: &str = "prompt.txt";
 const OUTCOME: &str = "outcome.json";
 const END: &str = "end.json";
-/// Name of `end.json` while the file is written.
+/// Temporary name of `end.json`, which notes the end of a run or task, while it is written.
 const END_NEW: &str = "end.json.new";
 const LEADER: &str = "leader";
 const STDOUT: &str = "stdout.log";
@@ -38,7 +38,7 @@ const HOOK_LOG: &str = "hooks.log";
 const STDIN: &str = "stdin";
 /// Files of a run or task that are needed only while its process lives.
 pub const PROCESS_FILES: [&str; 3] = [LEADER, STDIN, END_NEW];
-/// Prefix of the name of a checkpoint, before its number.
+/// Prefix of the name of a checkpoint (saved progress of a turn), before its number.
 pub const CHECKPOINT: &str = "checkpoint-";
 
 /// Maximum size of a file in bytes, larger than any record.
@@ -79,12 +79,12 @@ impl Stream {
     }
 }
 
-/// Returns the file name of a checkpoint.
+/// Returns the file name of a checkpoint (saved progress of a turn).
 pub fn name_of(checkpoint: Checkpoint) -> String {
     format!("{CHECKPOINT}{}", checkpoint.number)
 }
 
-/// Returns the checkpoint with a file name in the directory of this run; `None` for other names.
+/// Returns the checkpoint (saved progress) of this run in a file of this name; `None` for others.
 pub fn parse_checkpoint(run_id: RunId, name: &str) -> Option<Checkpoint> {
     let checkpoint = Checkpoint { run_id, number: name.strip_prefix(CHECKPOINT)?.parse().ok()? };
     (name_of(checkpoint) == name).then_some(checkpoint)
@@ -105,7 +105,7 @@ impl Workdir {
         Dir { cap: self.agent.join(TASKS).join(id.to_string()) }
     }
 
-    /// Returns the file of a checkpoint, in the directory of the run that saved it.
+    /// Returns the file of a checkpoint (saved progress), in the directory of its run.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> CapPath {
         self.run(checkpoint.run_id).cap.join(name_of(checkpoint))
     }
@@ -168,15 +168,15 @@ impl Dir {
         self.cap.join(OUTCOME)
     }
 
-    /// Notes the end of the run or task before it is committed. The note survives a kill; after a
-    /// power cut the run or task counts as interrupted.
+    /// Notes the end of the run or task in a file, before it is committed. The note survives a
+    /// kill, but not a power cut, after which the run or task counts as interrupted.
     pub fn write_end(&self, end: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(end).unwrap_or_default();
         line.push(b'\n');
         self.write(END_NEW, &line)?.rename(&self.cap.join(END))
     }
 
-    /// Returns the noted end; `None` if it is missing or is not JSON. Error for wrong JSON.
+    /// Returns the noted end; `None` without a note or JSON. Error for JSON of another structure.
     pub fn read_end<T: DeserializeOwned>(&self) -> Result<Option<T>> {
         let path = self.cap.join(END);
         let Some(bytes) = path.read(MOST)? else { return Ok(None) };
@@ -242,8 +242,8 @@ impl GrowingLog {
         Ok(news)
     }
 
-    /// Returns the offset of the first unread byte of a log from which the supervisor has removed
-    /// the middle at the end of the process: all bytes after the gap are unread.
+    /// Returns the offset of the first unread byte after the log was shortened at the end of the
+    /// process: everything after the removed middle counts as unread.
     fn at_gap(&self, mut file: &File) -> Result<u64> {
         const GAP: &[u8] = b"\n[dormouse: ";
         let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! Cleaning of a settled run's directory. The archive has a record of the run, so the cleaning
-//! removes files that only repeat the record, or that were needed only while the run was live.
+//! Deletion of files of a run that has ended. Its record is archived, so files that repeat the
+//! record, or that were needed only while the run was live, are removed.
 
 use std::ffi::OsStr;
 
@@ -12,9 +12,9 @@ use crate::model::turn::Outcome;
 use super::{CONTEXT, Dir, END, END_NEW, HOOK_LOG, LEADER, MOST, OUTCOME, PROMPT, STDERR, STDOUT};
 
 impl Dir {
-    /// Clears the directory of a settled run, and removes an empty directory. `keeps_context`: keep
-    /// the context of the turn. Idempotent. Only for a process that holds the run's lease, or held
-    /// it until the settlement, so that no process of the run uses the directory.
+    /// Clears the directory of a settled run, and removes it if it is then empty. `keeps_context`:
+    /// keep the context of the turn. Idempotent. Only for a process that holds the run's lease, or
+    /// held it until the settlement, so that no process of the run uses the directory.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
         let dir = &self.cap;
         if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
@@ -47,12 +47,12 @@ fn is_stale(cap: &CapPath, name: &OsStr, run: &Run, keeps_context: bool) -> Resu
         STDERR => is_empty(cap, run.stderr_bytes),
         HOOK_LOG => is_empty(cap, None),
         OUTCOME => is_recorded(cap, run),
-        // Transactions remove checkpoints, and unknown files belong to the turn that made them.
+        // Transactions remove checkpoints (saved progress); unknown files belong to the turn.
         _ => Ok(false),
     }
 }
 
-/// True if a log is empty. `came`: number of bytes of the output, if they were counted.
+/// True if a log is empty. `came`: bytes of output by the run's record, if they were counted.
 fn is_empty(cap: &CapPath, came: Option<u64>) -> Result<bool> {
     match came {
         Some(bytes) => Ok(bytes == 0),
@@ -60,7 +60,7 @@ fn is_empty(cap: &CapPath, came: Option<u64>) -> Result<bool> {
     }
 }
 
-/// True if the record contains everything in the outcome. False if the outcome can't be parsed.
+/// True if the run's record has all of its outcome file. False if the file can't be parsed.
 fn is_recorded(cap: &CapPath, run: &Run) -> Result<bool> {
     let Some(bytes) = cap.read(MOST)? else { return Ok(true) };
     let Ok(outcome) = json::read::<Outcome>(&bytes) else { return Ok(false) };
