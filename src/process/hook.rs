@@ -32,7 +32,7 @@ pub struct HookSpec {
     pub name: &'static str,
     pub program: PathBuf,
     pub workdir: PathBuf,
-    /// Complete environment of the hook, except the variable with the hook's name.
+    /// Complete environment, except the variables that identify the hook and its processes.
     pub env: Vec<(OsString, OsString)>,
     /// Input on stdin.
     pub document: Vec<u8>,

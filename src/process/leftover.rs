@@ -15,8 +15,8 @@ use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 use crate::model::policy::EndOrder;
 
-/// Maximum number of processes with an open descriptor, because a fork bomb starts more processes
-/// than there are descriptors. Further processes are found after the first ones have ended.
+/// Maximum number of processes with an open descriptor (pidfd), because a fork bomb starts more
+/// processes than there are descriptors. Other processes are found after the first ones have ended.
 const MAX_PINNED: usize = 256;
 
 /// Processes of a run (or of a task or hook), as the last search found them. A process belongs to
@@ -49,15 +49,15 @@ pub struct LeftoverProcesses {
 /// Signal that ended the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndedBy {
-    /// No process was left.
+    /// There was no process to end.
     Nothing,
     Term,
     Kill,
 }
 
 impl LeftoverProcesses {
-    /// Searches for the processes. `leader_file`: leader file of the turn. If that file is missing
-    /// or invalid, a process belongs to the run only by its environment.
+    /// Searches for the processes. `leader_file` records the leader of the process group. Without a
+    /// valid one, processes belong to the run only by their environment or parent.
     pub fn find(mark: &ProcessMark, leader_file: &CapPath) -> Result<LeftoverProcesses> {
         let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
         let mut found =
@@ -255,9 +255,9 @@ fn with_descendants(all: &[ProcessStat], pids: &mut HashSet<i32>, own: &HashSet<
 /// Maximum size of the file that records the leader of a process group, in bytes.
 const MAX_LEADER: u64 = 64 << 10;
 
-/// Reads the leader of a turn's process group from the turn's leader file. `None` if the turn did
-/// not start, if the machine was rebooted since, or if the turn was started from another state
-/// directory.
+/// Reads the leader of a turn's process group from the file in which the leader recorded itself.
+/// `None` if the turn did not start, if the machine was rebooted since, or if the turn was started
+/// from another state directory.
 pub fn leader(cap: &CapPath) -> Result<Option<ProcessStat>> {
     let Some(text) = cap.read(MAX_LEADER)? else { return Ok(None) };
     // A line without a line end is incomplete: a number in it may be cut, so it is not read.

@@ -23,9 +23,9 @@ pub struct Captured {
 }
 
 /// Log file of one stream. The first half of the limit holds the head. The second half is a ring
-/// buffer: new bytes overwrite the oldest when it is full, so a long output takes no more memory.
-/// `finish` puts the ring buffer in order. Before `finish`, and after a kill, the tail begins
-/// somewhere inside the ring buffer. Logs are evidence and are not synced.
+/// buffer: new bytes overwrite the oldest when it is full, so a long output takes no more disk
+/// space. `finish` puts the ring buffer in order. Before `finish`, and after a kill, the tail
+/// begins somewhere inside the ring buffer. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct OutputLog {
     cap: CapPath,
@@ -102,7 +102,7 @@ impl OutputLog {
         Ok(())
     }
 
-    /// Returns the offset in the ring buffer of byte `at` of the stream.
+    /// Returns the offset of byte `at` of the stream in the ring buffer.
     fn in_ring(&self, at: u64) -> u64 {
         (at - self.head).checked_rem(self.tail).unwrap_or(0)
     }

@@ -15,8 +15,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
-/// Time limit for processes. A minimum number of waits must pass, too: the processes of a suspended
-/// machine could not run while the time passed, and get that time afterwards.
+/// Time limit for processes. A minimum number of waits must pass, too: while a machine is
+/// suspended, time passes but its processes can't run, so they need these waits afterwards.
 pub struct Patience {
     until: Option<Instant>,
     part: Duration,

@@ -86,7 +86,7 @@ impl Screen {
 
     /// Turns the terminal into a screen again after another program may have used the terminal.
     pub fn renew(&mut self) -> Result<()> {
-        // crossterm sets raw mode only after raw mode was disabled.
+        // crossterm does not set raw mode again while it believes that raw mode is on.
         let _ = terminal::disable_raw_mode();
         self.terminal = enter().context("draw on", Path::new(TERMINAL))?;
         Ok(())

@@ -117,7 +117,7 @@ impl Drop for Signals {
 }
 
 /// Signal handlers, installed once and never removed, because a removed handler leaves its signal
-/// ignored. While no turn runs, the handlers end the process as the signals would.
+/// ignored. While no [`Signals`] exists, the handlers end the process as the signals would.
 struct SignalHandlers {
     /// True if signals end this process, because they are not deferred.
     idle: Arc<AtomicBool>,

@@ -64,7 +64,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
         Stdin::File(cap) => cap.open_file()?.ok_or_else(|| Error::gone("open", cap))?.0.into(),
         Stdin::Pipe(cap) => {
             let end = cap.open_pipe(OFlags::RDONLY)?.context("open", cap)?;
-            // The open must not block, but the command must wait for its input.
+            // The open must not wait for a writer, but the command must wait for its input.
             rustix::fs::fcntl_setfl(&end, OFlags::empty()).context("open", cap)?;
             end.into()
         }
@@ -78,7 +78,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
     command.env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
     command.env(spec.mark.name, &spec.mark.id).env(PLACE, place);
     command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    // In this order, a child whose parent is killed either ends or is named in its leader file.
+    // In this order, a child whose parent is killed either ends or has recorded itself as leader.
     tie(&mut command, Signal::KILL);
     in_child(&mut command, move || write_leader(&leader));
     restore_limits(&mut command);
@@ -116,7 +116,7 @@ fn in_child(command: &mut Command, act: impl Fn() -> rustix::io::Result<()> + Se
     };
 }
 
-/// Records the child in the turn's leader file. Runs in the child before exec.
+/// Records this child as leader of the turn's process group. Runs in the child before exec.
 fn write_leader(leader: &File) -> rustix::io::Result<()> {
     let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut line = [0; 2048];
@@ -126,8 +126,8 @@ fn write_leader(leader: &File) -> rustix::io::Result<()> {
 }
 
 /// Returns the reason for which a command can't start, or the error if this process has failed. The
-/// child writes its leader file after it has changed the directory and before exec. So that file
-/// tells if the directory or the program is at fault.
+/// child records itself as group leader after it has changed the directory and before exec, so the
+/// record tells if the directory or the program is at fault.
 fn spawn_failure(spec: &TurnSpec, error: io::Error) -> Result<String> {
     let name = spec.argv.first().map(Path::new).unwrap_or(Path::new(""));
     let failed = |source| Error::Io { action: "start a turn in", path: spec.workdir.clone(), source };

@@ -99,8 +99,8 @@ pub struct StartReport {
 
 impl StartReport {
     /// Moves this process into a session of its own, and returns the lock that was passed as stdin.
-    /// After this call, this process shares only a pipe with its starter. `begun` replaces the
-    /// default message for the starter.
+    /// Afterwards only a pipe connects this process with its starter. `begun`: message for the
+    /// starter in place of the default.
     pub fn take(begun: Option<String>) -> Result<(StartReport, File)> {
         let this = Path::new("this process");
         // An error occurs only for the leader of a group, and signals to the starter's group do not
@@ -147,8 +147,8 @@ impl TaskInputPipe {
 }
 
 impl Monitor for TaskInputPipe {
-    /// Closes this process's read end once the command has its own, so that a write fails when the
-    /// command closes its end.
+    /// Closes this process's read end of the input pipe once the command has its own, so that a
+    /// write fails when the command closes its end.
     fn ask(&mut self) -> bool {
         self.reader = None;
         false

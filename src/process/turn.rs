@@ -26,8 +26,8 @@ use crate::error::{Error, IoContext, Result};
 use crate::model::policy::EndOrder;
 use crate::model::run::Exit;
 
-/// Grace period for processes that are left after the leader has ended by itself. The outcome is
-/// known and the next step waits, so the time only suffices to remove a temporary file.
+/// Grace period for processes that are left when the first process of the turn, the group leader,
+/// has ended by itself. The next step waits, so the time only suffices to remove a temporary file.
 const LEFTOVER_GRACE: Duration = Duration::from_millis(500);
 /// Maximum number of reads from the pipes of a turn that has ended. No pipe holds more, so bytes
 /// after these reads were written after the end.
@@ -59,7 +59,7 @@ pub struct TurnSpec {
     pub timeout: Option<Duration>,
     /// Time between SIGTERM and SIGKILL.
     pub kill_grace: Duration,
-    /// Processes that receive SIGTERM first.
+    /// Processes that receive SIGTERM first: all, or only the leader of the process group.
     pub first: EndOrder,
 }
 
@@ -115,7 +115,7 @@ pub struct TurnResult {
 }
 
 impl TurnResult {
-    /// Returns the result of a turn without a process.
+    /// Returns the result of a turn whose command did not start.
     pub fn not_started(error: String, cancelled_by: Option<i32>, duration: Duration) -> TurnResult {
         TurnResult {
             exit: Exit::NotStarted { error },
@@ -240,8 +240,8 @@ impl<'a> RunningTurn<'a> {
         })
     }
 
-    /// Waits until the leader has ended, or the timeout, the monitor or a signal requires its end.
-    /// Returns the reason if it is the timeout or the monitor.
+    /// Waits until the group leader has ended, or the timeout, the monitor or a signal requires its
+    /// end. Returns the reason if it is the timeout or the monitor.
     fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<EarlyEnd>> {
         let after_pause = |monitor: &dyn Monitor| monitor.pause().map(|pause| Instant::now() + pause);
         let mut next_check = Some(Instant::now());
@@ -335,7 +335,7 @@ impl<'a> RunningTurn<'a> {
         }
     }
 
-    /// Returns this process's running children except leader and supervisors; reaps ended children.
+    /// Returns running children of this process without group leader and supervisors; reaps others.
     fn left(&self) -> Result<Vec<Pid>> {
         loop {
             let mut children = table::children()?;
@@ -398,7 +398,7 @@ impl<'a> RunningTurn<'a> {
         Ok(())
     }
 
-    /// Reaps the leader. Returns the leader's exit status, and the summaries of both streams.
+    /// Reaps the group leader. Returns its exit status, and the summaries of stdout and stderr.
     fn close(mut self) -> Result<(Exit, Captured, Captured)> {
         let status = self.child.wait().context("see the end of", &process_path(self.group))?;
         self.closed = true;

@@ -52,7 +52,7 @@ pub struct PathChange {
     pub after: Option<Blob>,
 }
 
-/// Commit whose files a sync has begun to apply in this work tree.
+/// Ref of the commit whose files a sync has begun to apply in this work tree.
 const APPLIED: &str = "refs/worktree/dormouse-applied";
 const ADD_HINT: &str = "make it with `git remote add`, or name another one";
 
@@ -100,8 +100,8 @@ impl Repository<'_> {
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, index) = (place(), place());
         let no_object = "0".repeat(if lines.next() == Some("sha256") { 64 } else { 40 });
-        // ssh must not ask for a passphrase, because no person may be present to answer; a setting
-        // of the user may permit questions.
+        // ssh must not ask for a passphrase, because no person may be present. A user's own ssh
+        // command is left unchanged, and may ask.
         let has_ssh = ["GIT_SSH_COMMAND", "GIT_SSH"].iter().any(|name| std::env::var_os(name).is_some())
             || settings.contains_key("core.sshcommand");
         let ssh = (!has_ssh).then_some("ssh -o BatchMode=yes");
@@ -214,7 +214,7 @@ impl Repository<'_> {
     /// Returns the files of the state directory in a commit.
     pub fn tree(&self, line: &RemoteBranch, commit: &str) -> Result<Tree> {
         let mut args = vec!["ls-tree", "-r", "-z", "--full-tree", commit, "--"];
-        // An empty prefix is no valid path.
+        // git refuses an empty path; without a path it lists the whole repository.
         args.extend(Some(line.prefix.as_str()).filter(|prefix| !prefix.is_empty()));
         let result = self.must(&args, &GitCall::default())?;
         let mut tree = Tree::new();
@@ -273,10 +273,10 @@ impl Repository<'_> {
         self.optional(&["merge-base", ours, theirs])
     }
 
-    /// Merges two commits by git, without a work tree. In the state directory, git merges only
-    /// texts, and this program merges records.
+    /// Merges two commits by git, without a work tree. Record files that both commits have changed
+    /// are conflicts, because the caller merges records.
     pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
-        // git names conflicts by paths from its working directory: the top of the repository.
+        // git names conflicting paths from its working directory: here the top of the repository.
         let up = self.ask(&["rev-parse", "--show-cdup"], SEE_STATUS)?;
         let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
         let settings = ["-C", up, "-c", "merge.dormouse.driver=false", "-c", "merge.directoryRenames=false"];
@@ -316,8 +316,8 @@ impl Repository<'_> {
         Ok(self.ask(&args, SEE_STATUS)?.trim_end().to_owned())
     }
 
-    /// Sets entries of an index, or removes entries without an object. Paths begin at the top of
-    /// the repository.
+    /// Sets entries of an index; removes the entry of a path without a `Blob`. Paths begin at the
+    /// top of the repository.
     pub(super) fn update_index<'b>(
         &self,
         line: &RemoteBranch,

@@ -10,9 +10,9 @@ use super::{GitCall, GitResult, Repository, SEE_STATUS, commit_args, hint_about,
 use crate::error::{Error, IoContext, Result};
 
 impl Repository<'_> {
-    /// Commits the files of the state directory on top of the checked-out commit, and returns the
-    /// new commit. `add` receives a function that adds paths, and the changed paths; it may
-    /// hold a lock meanwhile. Files and index entries outside the state directory do not change.
+    /// Commits the files of the state directory. Returns the new commit, or the old one if nothing
+    /// has changed. `add` gets a function that stages paths, and the changed paths, so that it can
+    /// hold a lock while it stages. Other files and index entries do not change.
     pub fn snapshot(
         &self,
         line: &RemoteBranch,
@@ -28,7 +28,7 @@ impl Repository<'_> {
             if changed.is_empty() && head.is_some() {
                 return Ok(head);
             }
-            // Unlike the index, this tree contains no files staged outside the state directory.
+            // The copied index is reset to this commit: a person may have staged other files.
             let tree = head.as_deref().unwrap_or("--empty");
             let args: &[&str] =
                 if head.is_some() { &["read-tree", "--reset", tree] } else { &["read-tree", tree] };
@@ -65,8 +65,8 @@ impl Repository<'_> {
         })
     }
 
-    /// Sets the clone's index to the committed state directory, even after a sync was killed.
-    /// Otherwise the next commit by a person would revert the sync.
+    /// Sets the index entries of the state directory to those of `commit`. After a killed sync,
+    /// older entries would make the next commit by a person revert the sync.
     fn align_index(&self, line: &RemoteBranch, commit: &str) -> Result<()> {
         let args =
             ["diff-index", "--cached", "-z", "--raw", "--no-renames", "--no-abbrev", commit, "--", "."];
@@ -75,8 +75,8 @@ impl Repository<'_> {
         if changes.is_empty() { Ok(()) } else { self.set_index(line, &changes) }
     }
 
-    /// Returns the paths in the state directory whose work tree differs from an index, or whose
-    /// index entry differs from the checked-out commit, without ignored files.
+    /// Returns the paths in the state directory whose file differs from its entry in `index`, or
+    /// whose entry differs from the checked-out commit, without ignored files.
     fn changed_paths(&self, line: &RemoteBranch, index: &GitCall<'_>) -> Result<Vec<String>> {
         let args = ["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", "."];
         let text = self.must(&args, index)?.text();
@@ -84,7 +84,7 @@ impl Repository<'_> {
         Ok(paths.map(str::to_owned).collect())
     }
 
-    /// Sets entries of the clone's index, or removes entries without an object.
+    /// Sets entries of the clone's index; removes the entry of a path without new content.
     fn set_index(&self, line: &RemoteBranch, changes: &[PathChange]) -> Result<()> {
         self.retry_while_blocked(|| {
             self.wait_for_index(&line.index)?;

@@ -60,12 +60,12 @@ const LOCAL: &[&str] = &[
     "GIT_WORK_TREE",
 ];
 
-/// Variables that describe one commit of the git that runs this program. Commits of a turn would
-/// get the date of that commit.
+/// Variables that describe the commit of a git that runs this program as a hook. If a turn
+/// inherited them, its own commits would get the date of that commit.
 const ONE_COMMIT: &[&str] = &["GIT_AUTHOR_DATE", "GIT_REFLOG_ACTION"];
 
-/// Variable with settings of one command. git sets this variable for no hook, but lists it as
-/// local. The program's own git calls keep the variable, because users set `safe.directory` by it.
+/// Variable by which users pass settings to git. git lists the variable as local to a repository,
+/// but this program's own git calls keep it, because users set `safe.directory` by it.
 const SETTINGS: &str = "GIT_CONFIG_COUNT";
 
 /// True if a variable describes one repository or one commit of the git that runs this program, so
@@ -119,7 +119,7 @@ impl<'a> Repository<'a> {
             let message = format!("{} is not in the work tree of a repository", self.state_dir.display());
             return Err(refuse(message, hint));
         }
-        // Relative paths in git's answer begin at the working directory of git.
+        // git answers with paths from its working directory, which is the state directory.
         let mut place = || self.state_dir.join(lines.next().unwrap_or_default());
         let (git_dir, objects, index) = (place(), place(), place());
         for (name, what) in UNFINISHED {
@@ -262,18 +262,18 @@ impl<'a> Repository<'a> {
         self.checked(self.call(args, with)?, SEE_STATUS)
     }
 
-    /// Returns git's result, or an error if git has failed.
+    /// Returns git's result, or an error with `hint` if git has failed.
     fn checked(&self, result: GitResult, hint: &str) -> Result<GitResult> {
         if result.is_success() {
             return Ok(result);
         }
-        // Further lines of git's message are advice for other cases.
+        // Only the first line of git's message is shown: further lines are advice for other cases.
         let message = format!("git in {}: {}", self.state_dir.display(), result.reason());
         Err(refuse(message, hint_about(result.reason(), hint)))
     }
 
-    /// Calls git in the state directory. The path `.` names that directory safely, even if the
-    /// directory's name has special characters.
+    /// Calls git with the state directory as working directory. Arguments name that directory `.`,
+    /// because its name may have characters that are special to git.
     fn run(&self, args: &[&str]) -> Result<GitResult> {
         self.call(args, &GitCall::default())
     }
@@ -432,7 +432,7 @@ fn read(mut paper: File) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the hint for an error message of git; an empty hint if a lock blocks git.
+/// Returns `hint`, or advice about the lock file if `reason` is git's message about a lock.
 fn hint_about<'h>(reason: &str, hint: &'h str) -> &'h str {
     let is_locked = reason.contains(".lock': File exists");
     if is_locked { "another git is at work, or one was killed: then remove that file" } else { hint }
