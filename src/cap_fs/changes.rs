@@ -127,8 +127,8 @@ impl CapPath {
                     },
                 );
             match moded {
-                // Another command has removed the new directory as stale; the caller detects that
-                // later.
+                // Another command has taken the new directory for a stale one and removed it; the
+                // caller detects that later.
                 Err(Errno::NOENT) => Ok(()),
                 moded => moded,
             }

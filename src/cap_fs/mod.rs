@@ -41,7 +41,7 @@ pub struct Root {
     owner: u32,
     /// True if this process may change the state directory.
     is_open_to_changes: AtomicBool,
-    /// Callback that reports the removal of a file that blocked the path of a cache.
+    /// Callback that tells the user of the removal of a file that was in the place of a cache.
     tell: OnceLock<fn(&str)>,
 }
 
@@ -57,7 +57,7 @@ impl Root {
         Ok(Arc::new(Root { dir, path: path.to_owned(), owner, is_open_to_changes, tell }))
     }
 
-    /// Sets the callback that reports the removal of a file that blocked the path of a cache.
+    /// Sets the callback that tells the user of the removal of a file in the place of a cache.
     pub fn set_notifier(&self, tell: fn(&str)) {
         let _ = self.tell.set(tell);
     }
@@ -94,9 +94,9 @@ pub struct CapPath {
     root: Arc<Root>,
     /// Path of the state directory, followed by the path below it.
     path: PathBuf,
-    /// Length of the leading part of the path that is never created.
+    /// Length in bytes of the beginning of `path` that is never created if it is missing.
     existing: usize,
-    /// Length of the leading part of the path that is a scratch directory, if there is one.
+    /// Length in bytes of the beginning of `path` that is a directory whose content may be deleted.
     scratch: Option<usize>,
 }
 
@@ -229,7 +229,7 @@ impl CapPath {
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,
-            // A path outside the state directory can't be opened below it, so the open fails.
+            // A path outside the state directory is left as it is; `openat2` then fails.
             Err(_) => &self.path,
         }
     }
@@ -239,7 +239,7 @@ impl CapPath {
         rustix::fs::openat2(&self.root.dir, self.way(), flags, mode, beneath)
     }
 
-    /// Returns the error for a failed call, about the file that blocks the path if there is one.
+    /// Returns the error for a failed system call; it names the file that blocks the path, if any.
     fn refused(&self, errno: Errno, action: &'static str) -> Error {
         if matches!(errno, Errno::LOOP | Errno::XDEV | Errno::NOTDIR | Errno::NXIO | Errno::ISDIR)
             && let Some(error) = self.in_the_way()
