@@ -20,12 +20,12 @@ pub enum Error {
     #[error("{} is not a state directory: it has no dormouse.toml", path.display())]
     NotAStore { path: PathBuf },
     #[error("no agent `{agent}`")]
-    /// No agent has this name. `known`: existing agents, if the directory can be read.
+    /// No agent has this name. `known`: existing agents, if readable; `renamed`: its new name.
     NoAgent { agent: String, known: Option<Vec<String>>, renamed: Option<String> },
     #[error("no {what} `{id}`")]
     NoRecord { what: &'static str, id: String },
-    /// The rules refuse the request. `is_usage`: no records could make the request valid. `edge`:
-    /// two states between which the state machine has no transition.
+    /// The rules refuse the request. `is_usage`: the request would be refused for any records.
+    /// `edge`: two states between which the state machine has no transition.
     #[error("{message}")]
     Refused {
         kind: &'static str,
@@ -42,7 +42,7 @@ pub enum Error {
     #[error("{} is written in {found}, newer than the {known} that this dormouse reads", path.display())]
     Newer { path: PathBuf, found: String, known: String },
     /// A failure outside this program: git, a template, a process that does not end, a database,
-    /// the time limit of `await`. `kind` is a word for scripts.
+    /// the time limit of the command `await`. `kind` is a word for scripts.
     #[error("{message}")]
     Failed { status: Status, kind: &'static str, message: String, hint: Option<String> },
 }
@@ -112,9 +112,9 @@ impl From<Status> for std::process::ExitCode {
 }
 
 impl Error {
-    /// Kind of a refusal because the agent was moved to another store.
+    /// Kind of a refusal because the agent was moved to another store by `export --move`.
     pub const MOVED: &str = "moved";
-    /// Kind of a refusal to tick an agent of a pool that this machine does not serve.
+    /// Kind of a refusal to tick an agent of a pool (group of agents) of other machines.
     pub const OTHER_POOL: &'static str = "other_pool";
 
     /// Kind of a refusal to change files of another user.
@@ -285,13 +285,13 @@ impl Error {
         (*line > 0).then_some((*line, *column))
     }
 
-    /// True for a refusal because the agent was moved to another store.
+    /// True for a refusal because the agent was moved to another store by `export --move`.
     pub fn is_moved(&self) -> bool {
         matches!(self, Error::Refused { kind: Error::MOVED, .. })
     }
 
-    /// True for an error because the agent does not exist in this store, was moved away, or is
-    /// ticked by other machines.
+    /// True for an error because the agent does not exist in this store, was moved to another
+    /// store, or is ticked by other machines.
     pub fn has_left(&self) -> bool {
         self.is_moved() || self.kind() == Error::OTHER_POOL || matches!(self, Error::NoAgent { .. })
     }
@@ -333,7 +333,7 @@ impl Error {
         edge.as_deref().copied()
     }
 
-    /// Returns the name of the agent that does not exist.
+    /// Returns the name in an error about an agent that does not exist.
     pub fn agent(&self) -> Option<&str> {
         let Error::NoAgent { agent, .. } = self else { return None };
         Some(agent)

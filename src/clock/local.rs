@@ -18,13 +18,13 @@ const TIMEZONE: &str = "etc/timezone";
 
 const YEAR: i64 = 366 * 24 * 3600;
 
-/// Period in seconds after which a compiled zone file lists no changes, but only a rule at its end.
+/// Seconds from now in which a zone file may list changes one by one; later only its rule holds.
 const LISTED: i64 = 100 * YEAR;
 
 /// Maximum number of symbolic links that are followed; a longer chain counts as a cycle.
 const LINKS: usize = 16;
 
-/// Returns the zone of this process.
+/// Returns the local time zone of this process, or the reason why it is unknown.
 pub fn find() -> Result<Zone, String> {
     #[expect(clippy::disallowed_methods, reason = "this belongs to the clock")]
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -103,7 +103,7 @@ fn named_by(path: &Path) -> Option<Zone> {
 }
 
 /// Returns the zone of a compiled zone file: the zone that `/etc/timezone` names, else the rule at
-/// the file's end. Error unless one of them gives the file's offsets from a year ago on.
+/// the file's end. Error unless one of them has the UTC offsets of the file from a year ago on.
 fn of_content(bytes: &[u8], root: &Path, now: i64) -> Result<Zone, String> {
     let (file, rule) =
         Zone::compiled(bytes).ok_or("is not a compiled time zone with a rule for years to come")?;

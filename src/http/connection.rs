@@ -77,7 +77,7 @@ impl IoDeadline {
     }
 }
 
-/// Reads available bytes, at most `most`, or waits for the first byte. Returns 0 at the end.
+/// Reads available bytes, at most `most`, or waits for the first byte. Returns 0 at end of input.
 fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: IoDeadline) -> Result<usize, HttpAnswer> {
     let mut buffer = [0; 16 << 10];
     let most = most.min(buffer.len());

@@ -13,7 +13,7 @@ pub struct RequestHead {
     pub request: HttpRequest,
     /// Length of the body, in bytes.
     pub length: u64,
-    /// True if the client waits for an interim answer before it sends the body.
+    /// True if the client waits for the interim answer 100 (Continue) before it sends the body.
     pub waits: bool,
 }
 
@@ -73,7 +73,7 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
     Ok(RequestHead { request, length, waits })
 }
 
-/// Returns the path of a target, without its query. Error when the target is not a plain path.
+/// Returns the path of a request target, without its query. Error when the target is no path.
 pub fn path(target: &str) -> Result<String, HttpAnswer> {
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     if !path.starts_with('/') || target.contains('#') {
