@@ -23,7 +23,7 @@ use super::read_view::PgReadView;
 use super::wire::{Row, Statement};
 use super::{errors, lease, sql, statements, txn};
 
-/// Maximum age of prefetched facts. Each fact is used at most once.
+/// Maximum age of facts that the lookup of an agent prefetched. Each fact is used at most once.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// SQL that finds the signature key of a trigger by the key's SHA-256. A role with read access may
@@ -37,8 +37,8 @@ pub struct PgAgent {
     /// Access to the records; `None` for a producer, who may insert into the inbox but read no
     /// records.
     one: Option<Rc<AgentContext>>,
-    /// Facts that the lookup of the agent has returned. Another query or change may make them
-    /// outdated, and discards them.
+    /// State, and presence of arrivals, as the lookup of the agent returned them. Another query or
+    /// change may make them outdated, and discards them.
     glance: RefCell<Prefetched>,
     local_dir: Option<String>,
 }
@@ -51,7 +51,7 @@ struct Prefetched {
 }
 
 impl PgAgent {
-    /// Looks up an agent by its name, and prefetches the most used facts, in one round trip.
+    /// Looks up an agent by name, with its state and the presence of arrivals, in one round trip.
     pub fn find(shared: &Rc<StoreContext>, name: &AgentName) -> Result<Option<PgAgent>> {
         let pool = &shared.pool;
         let at = Instant::now();
@@ -111,9 +111,9 @@ impl PgAgent {
     }
 }
 
-/// Inserts arrivals into an inbox, in one round trip, under the conditions of
-/// [`statements::arrive`]. Returns the row of that statement. `may_lock`: true if a retry after a
-/// lost answer may wait for the agent's lock.
+/// Inserts arrivals into an inbox, in one round trip, if the lease `claim` is still valid and the
+/// agent accepts a body of this size. Returns the row of [`statements::arrive`]. `may_lock`: true
+/// if a retry after a lost answer may wait for the agent's lock.
 pub fn arrive(
     pool: &ConnectionPool,
     agent: (Option<i64>, &AgentName),
@@ -245,7 +245,7 @@ impl AgentRecords for PgAgent {
         let mut last = answers.iter().rev();
         let seen = last.next().and_then(|answer| answer.first()).ok_or_else(|| one.gone())?;
         let is_counted = last.next().is_some_and(|answer| !answer.is_empty());
-        // A moved agent's trigger may be used without limit: the delivery is refused anyway.
+        // If the agent is marked as moved, no limit applies: the delivery is refused anyway.
         if is_counted || seen.is(0) {
             return Ok(Ok(()));
         }

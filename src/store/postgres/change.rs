@@ -25,7 +25,7 @@ const AT_ONCE: usize = 1 << 20;
 /// Assumed size of a row besides its texts, in bytes.
 const OVERHEAD: usize = 200;
 
-/// Handles the next row of a change.
+/// Function that handles one row of a change, and is called again for the next row.
 type EachRow<'e> = dyn FnMut(OpRow) -> Result<()> + 'e;
 
 /// Function that passes all rows of a change to its argument, from the first row at each call.

@@ -219,7 +219,7 @@ fn shared_owners(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
 }
 
 /// Returns a fault for each agent that commands can't find, or whose inbox is closed although the
-/// agent was not moved. Commands for other agents ignore such agents.
+/// agent is not marked as moved. Commands for other agents ignore such agents.
 fn damaged_agents(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let such = |what: &str, condition: &str| {
         format!(

@@ -29,7 +29,7 @@ pub struct StoreContext {
     pub locks: RefCell<BTreeMap<i64, Weak<dyn AgentLock>>>,
 }
 
-/// Shared state of one agent.
+/// State that several parts of this store share for one agent.
 #[derive(Debug)]
 pub struct AgentContext {
     pub shared: Rc<StoreContext>,

@@ -15,17 +15,17 @@ use super::pool::ConnectionPool;
 use super::statements;
 use super::wire::{Row, Statement, Value};
 
-/// Interval in milliseconds after which a ticking machine renews its row in `anchor`.
+/// Interval in milliseconds after which a ticking machine renews its row in the table `anchor`.
 const ANCHOR_INTERVAL: i64 = 60_000;
 
-/// Query for the first due time after `$1`. Times are milliseconds by the clock of ticking
-/// machines, which set the due times. `$2`: pools.
+/// Query for the first due time after `$1` in the pools (groups of agents) `$2`. Times are
+/// milliseconds by the clock of ticking machines, which set the due times.
 pub const NEXT: &str = "SELECT min((SELECT d.due_at FROM @.due d WHERE d.pool = p.pool AND d.due_at > $1 \
      ORDER BY d.due_at LIMIT 1)) FROM unnest($2::text[]) p (pool)";
 
 /// Query for agents that are due at `$1`, agents with arrivals, and the times that order them.
-/// `$2`: pools. `$3`: anchor of this machine, to exclude agents whose turn runs on another machine;
-/// NULL excludes no agent.
+/// `$2`: pools (groups of agents). `$3`: id of this machine's state directory, to exclude agents
+/// whose turn runs on another machine; NULL excludes no agent.
 ///
 /// Arrivals cost one index probe for each agent with arrivals, for an inbox of any length. Arrivals
 /// that a step has left in the inbox are included, because they may have expired since. `OFFSET 0`
@@ -53,8 +53,8 @@ pub fn agents() -> String {
     )
 }
 
-/// Returns a statement that records that a machine ticks these pools, and creates the partitions of
-/// the next months, at most once per [`ANCHOR_INTERVAL`].
+/// Returns a statement that records that a machine ticks these pools (groups of agents), and
+/// creates the table partitions of the next months, at most once per [`ANCHOR_INTERVAL`].
 fn note(by: &LeaseClaimant, pools: Value) -> Statement {
     Statement::new(format!(
         "WITH noted AS (INSERT INTO @.anchor (id, host, pools, version, seen_at) \
@@ -70,8 +70,8 @@ fn note(by: &LeaseClaimant, pools: Value) -> Statement {
     .with(super::MONTHS_AHEAD)
 }
 
-/// Returns the agents to check, the next due time, and the number of machines that tick these
-/// pools, in one round trip. `by`: ticking process.
+/// Returns the agents of these pools (groups of agents) to check, the next due time, and the number
+/// of machines that tick any of these pools, in one round trip. `by`: ticking process.
 pub fn ask(pool: &ConnectionPool, now: Time, pools: &[Pool], by: Option<LeaseClaimant>) -> Result<DueAgents> {
     let pools = Value::Texts(pools.iter().map(|pool| pool.as_str().to_owned()).collect());
     let now = now.as_millis();

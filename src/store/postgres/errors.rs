@@ -157,7 +157,7 @@ pub fn fenced(agent: &str) -> Error {
     .with_hint("the turn's output is kept on this machine; end what still runs for it here")
 }
 
-/// Error when the fence of an agent is out of range.
+/// Error when the last fencing token of an agent, in the table `state`, is out of range.
 pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     let server = url.shown();
     let message = format!("{server}: the fence of `{agent}` is damaged: {fence} in the table `state`");

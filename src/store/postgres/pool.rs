@@ -13,8 +13,8 @@ use super::wire::{Connection, Row, Statement, WireFault};
 /// Format of the tables that this version of the program reads and writes.
 pub const FORMAT: &str = "1";
 
-/// Begins a transaction in which each statement sees all earlier commits, whatever isolation is the
-/// default of the database or role.
+/// SQL that begins a transaction in which each statement sees all earlier commits, whatever
+/// isolation is the default of the database or role.
 pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// State of the transaction after a round trip.

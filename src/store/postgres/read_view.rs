@@ -40,7 +40,7 @@ pub struct PgReadView {
     pub fence: i64,
     pub state: String,
     pub open: BTreeMap<(Plane, String), String>,
-    /// Keys of the first messages in the inbox, sorted. `texts` has the messages loaded already.
+    /// Keys of the first messages in the inbox, sorted; of all messages if fewer than [`HEAD`].
     messages: Vec<InboxKey>,
     texts: RefCell<BTreeMap<InboxKey, String>>,
     pub hints: BTreeMap<MessageId, String>,

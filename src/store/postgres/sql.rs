@@ -40,7 +40,7 @@ pub fn plane_of(word: &str) -> Option<Plane> {
     Plane::ALL.into_iter().find(|one| plane(*one) == word)
 }
 
-/// Value of the column `subject` in a row of `lease`.
+/// Returns the text for the column `subject` of the table `lease`.
 pub fn subject(subject: Subject) -> String {
     match subject {
         Subject::Run => "run".to_owned(),

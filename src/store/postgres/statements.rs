@@ -27,14 +27,14 @@ pub const HEAD: usize = 256;
 /// Number of turn summaries that the SQL function `load` returns: as many as a turn receives.
 pub const BRIEFS: usize = 5;
 
-/// Loads a view of one revision. `with_past`: with the archive lines that starting a run needs.
+/// Returns a statement that loads one revision. `with_past`: also archive lines to start a run.
 pub fn load(agent: i64, with_past: bool) -> Statement {
     Statement::new("SELECT * FROM @.load($1, $2)").with(agent).with(with_past)
 }
 
-/// Limits the time in milliseconds for which the transaction waits for a lock, and the time for
-/// which the server waits for the next statement. The server then rolls back, for example if the
-/// client's machine was disconnected.
+/// Returns a statement that limits the time in milliseconds for which the transaction waits for a
+/// lock, and the server for the next statement. After these times the server rolls back, for
+/// example if the client's machine was disconnected.
 pub fn limits(waits: u128) -> Statement {
     Statement::new(
         "SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', '15s', true)",
@@ -42,9 +42,9 @@ pub fn limits(waits: u128) -> Statement {
     .with(format!("{waits}ms"))
 }
 
-/// Locks an agent. Returns the transaction's id. Later statements of the transaction see all
-/// commits of the lock's previous owner, because each statement sees earlier commits. A single
-/// statement that locks and reads would not see them.
+/// Returns a statement that locks an agent and returns the transaction's id. Later statements of
+/// the transaction see all commits of the lock's previous owner, because each statement sees
+/// earlier commits. A single statement that locks and reads would not see them.
 ///
 /// `at_once`: fails immediately if the agent is locked.
 pub fn lock(agent: i64, at_once: bool) -> Statement {
@@ -69,11 +69,11 @@ pub fn claimed(
         .with(claim.and_then(|claim| claim.run).map(|run| run.to_string()))
 }
 
-/// Inserts arrivals into the inbox of an agent if the lease `claim` is still valid, and the agent
-/// accepts a body of this size. `id`: the agent's id; `None` to look up the name. `size`: bytes of
-/// the body, and the maximum if the agent's settings have none. `again`: `None` for the first
-/// attempt. A retry after a lost answer skips messages that have ended since; with `Some(true)` it
-/// takes the agent's lock first.
+/// Returns a statement that inserts arrivals into an inbox if the lease `claim` is still valid, and
+/// the agent accepts a body of this size. `id`: the agent's id; `None` to look up the name. `size`:
+/// bytes of the body, and the maximum if the agent's settings have none. `again`: `None` for the
+/// first attempt. A retry after a lost answer skips messages that have ended since; with
+/// `Some(true)` it takes the agent's lock first.
 ///
 /// Columns of the row: true if the lease and the size are valid, true if the inbox is closed, and
 /// the text of the agent's state, which the sender needs next. No row if the agent does not exist.
@@ -101,8 +101,8 @@ pub fn arrive(
         .with(default)
 }
 
-/// Inserts messages and hints for a database role that may only call the SQL function `deliver`.
-/// `again`: true for a retry after a lost answer.
+/// Returns a statement that inserts messages and hints for a database role that may only call the
+/// SQL function `deliver`. `again`: true for a retry after a lost answer.
 pub fn deliver(agent: &str, arrivals: &[Arrival], again: bool) -> Statement {
     let [priorities, ids, texts] = columns(arrivals);
     Statement::new("SELECT @.deliver($1, $2::text[]::smallint[], $3::text[]::uuid[], $4, $5)")
@@ -158,7 +158,7 @@ pub fn some(value: impl Display) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Calls the SQL function `apply` with the rows of a change. `revision`: revision after the change.
+/// Returns a statement that applies the rows of a change. `revision`: revision after the change.
 pub fn apply(agent: i64, revision: u64, rows: Vec<OpRow>) -> Statement {
     Statement::new("SELECT @.apply($1, $2, $3)").with(agent).with(revision).with(Value::Table(rows))
 }

@@ -280,7 +280,7 @@ impl AgentLock for TxnState {
     fn return_lease(&self, own: &Rc<OwnLease>) {
         let is_new = |open: &OpenPgTxn| !open.seen.leases.contains_key(&own.subject);
         if !own.is_written.get() && self.open.borrow().as_ref().is_some_and(is_new) {
-            // The database has no row of this lease, so the next change does not write the lease.
+            // The database has no row of this lease, and the mark keeps changes from writing it.
             own.is_dropped.set(true);
         } else {
             self.returned.borrow_mut().push(Rc::clone(own));

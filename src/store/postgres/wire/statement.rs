@@ -151,7 +151,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// Row of texts.
+/// Row of an answer, with the texts of its columns.
 #[derive(Debug)]
 pub struct Row {
     pub(super) bytes: Bytes,

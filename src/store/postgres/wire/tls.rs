@@ -42,8 +42,8 @@ pub(super) fn client(url: &Url) -> Result<ClientConnection, WireFault> {
     ClientConnection::new(Arc::new(config), name).map_err(wrong)
 }
 
-/// Returns the root certificates in the file of the URL, in which an invalid certificate is an
-/// error, or those that the system trusts, without the invalid ones.
+/// Returns the root certificates of the URL's file, where an invalid one is an error, or else those
+/// that the system trusts, without invalid ones.
 fn roots(url: &Url) -> Result<RootCertStore, WireFault> {
     let Some(path) = url.roots.as_ref().map(PathBuf::from).or_else(files::system_roots) else {
         return unfit(
