@@ -43,7 +43,7 @@ impl DirAgent<'_> {
         text(&cap, bytes.ok_or_else(|| missing(&cap))?)
     }
 
-    /// Returns the committed transactions that the records with this `state.json` lack.
+    /// Returns the journal's transactions that the files lack, given this `state.json`.
     pub(super) fn pending(&self, state: Option<&Content>) -> Result<Vec<JournalEntry>> {
         let dir = &self.local.dir;
         match Journal::look(dir, false)? {

@@ -23,7 +23,7 @@ pub struct RemoteFile {
     /// Path relative to the state directory, or to the agent's directory within changes of one
     /// agent.
     pub path: String,
-    /// Content that this clone has committed.
+    /// Content in this clone's commit; `None` if the commit lacks the file.
     pub before: Option<Vec<u8>>,
     pub after: Option<Vec<u8>>,
     pub is_program: bool,
@@ -44,7 +44,7 @@ impl RemoteFile {
         std::str::from_utf8(self.after.as_deref()?).ok()
     }
 
-    /// Returns the offset and the text of the lines added at the end, if nothing else has changed.
+    /// Returns the offset and text of lines that were added at the end; `None` for other changes.
     fn added(&self) -> Option<(u64, &str)> {
         let before = self.before.as_deref()?;
         let is_line = before.is_empty() || before.ends_with(b"\n");
@@ -54,8 +54,8 @@ impl RemoteFile {
 }
 
 impl DirAgent<'_> {
-    /// Applies the changes of another clone to this agent's records, all or none. Returns `false`,
-    /// with nothing changed, if a file differs from the version that this clone has committed.
+    /// Applies another clone's changes to this agent's files, the records in one transaction.
+    /// Returns `false`, with nothing changed, if a file differs from this clone's commit.
     fn bring_in(&self, changes: &[RemoteFile], now: Time) -> Result<bool> {
         let locked = self.change(now)?;
         locked.empty_journal()?;
@@ -104,8 +104,8 @@ impl DirAgent<'_> {
 }
 
 impl LocalAgent<'_> {
-    /// True if this clone has recorded in a local file that it alone steps the agent with this id.
-    /// An entry copied with the directory names the other clone, and does not count.
+    /// True if a file outside git records that only this clone steps the agent with this id. An
+    /// entry that was copied with the directory names the original clone, and does not count.
     pub fn has_taken(&self, id: &str) -> Result<bool> {
         let (here, boot) = (self.state_dir.state_place()?.id, machine::boot().unwrap_or_default());
         let known = files::read(&self.dir.join(layout::TICKED_BY))?.unwrap_or_default();
@@ -119,7 +119,7 @@ impl LocalAgent<'_> {
         Ok(String::from_utf8_lossy(&known).lines().any(is_it))
     }
 
-    /// Records that this clone steps the agent, before any push. Keeps the last eight entries.
+    /// Records that this clone steps the agent; called before any push. Keeps the last 8 entries.
     pub fn note_ticked(&self, id: &str) -> Result<()> {
         let cap = self.dir.join(layout::TICKED_BY);
         let known = files::read(&cap)?.unwrap_or_default();
@@ -136,15 +136,15 @@ impl LocalAgent<'_> {
     }
 }
 
-/// True if another clone has removed the agent.
+/// True if these changes of another clone remove the agent.
 fn is_removal(changes: &[RemoteFile]) -> bool {
     let is_essential = |change: &&RemoteFile| [layout::STATE, layout::IDENTITY].contains(&&*change.path);
     changes.iter().filter(is_essential).count() == 2 && changes.iter().all(|change| change.after.is_none())
 }
 
 impl DirTxn<'_> {
-    /// Deletes an agent that another clone has removed, if each of its records is as this clone has
-    /// committed it.
+    /// Deletes an agent that another clone has removed. Returns `false`, and keeps the agent, if a
+    /// file differs from this clone's commit or is new in the inbox.
     fn delete_as_known(&self, changes: &[RemoteFile]) -> Result<bool> {
         self.empty_journal()?;
         let dir = &self.agent.local.dir;
@@ -235,7 +235,7 @@ impl StateDir {
     }
 }
 
-/// Takes the lock next to this clone's repository: one process at a time syncs commits.
+/// Takes the lock file in this clone's git directory, so that one process at a time syncs commits.
 pub fn alone_in_clone(store: &StateDir, git_dir: &Path, now: Time) -> Result<LockGuard> {
     let root = Root::open(git_dir).context("open", git_dir)?;
     lock::acquire(&root.cap().join("dormouse.lock"), &store.holder(now), store.opener.patience)

@@ -83,7 +83,7 @@ impl Filing<'_> {
         Ok(scan)
     }
 
-    /// Makes the former inbox a directory of the new inbox, if a killed step has not done that.
+    /// Moves the former inbox into the new inbox as a bucket, if a killed step has not done so.
     pub fn finish(&self) -> Result<()> {
         self.sort_former_dir(layout::FORMER)
     }
@@ -125,8 +125,8 @@ impl Filing<'_> {
         Ok(is_exchanged)
     }
 
-    /// Scans a bucket or the former inbox, moves entries that are no messages back to the inbox,
-    /// and names the directory after its first message. Removes a directory without messages.
+    /// Scans a bucket (message directory) or the former inbox. Moves other entries back to the
+    /// inbox, and names the directory after its first message or, without messages, removes it.
     fn sort_former_dir(&self, path: &str) -> Result<()> {
         let bucket = self.view.agent.join(path);
         let mut rounds = 0;

@@ -89,8 +89,8 @@ impl DirBatch<'_> {
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile: the inbox keeps only the messages that the
-    /// export of the agent has. `no_agent` if the agent was removed: no message is kept.
+    /// `moved` if the agent has left by `export --move` or `rm` meanwhile: its inbox keeps only the
+    /// messages that were exported. `no_agent` if the agent was removed: no message is kept.
     pub fn admit(self, now: Time) -> Result<()> {
         let names: Vec<String> = self.keys.iter().map(|key| format!("{key}.json")).collect();
         self.agent.confirm(self.place(), self.here, &names, now)

@@ -33,13 +33,13 @@ pub struct DirTxn<'a> {
     base: Cell<Option<Version>>,
     /// Last listing of the inbox, with the changes that were committed since.
     inbox: RefCell<Option<Rc<inbox::Scan>>>,
-    /// Journal, whose lines are all applied. `None`: the journal was not read yet, or a write to it
-    /// has failed.
+    /// Journal of committed transactions, all of them applied to the files. `None` if it was not
+    /// read yet, or if a write to it has failed.
     journal: RefCell<Option<JournalPlace>>,
     held: lock::LockGuard,
 }
 
-/// State of the journal file, whose lines are all applied.
+/// Journal of committed transactions, all of them applied to the files.
 #[derive(Debug)]
 enum JournalPlace {
     Nothing,
@@ -301,9 +301,9 @@ impl<'a> DirTxn<'a> {
                 Op::Plan { work, text } => writes.push(write(layout::plan(work), text)),
                 Op::Arrived(Arrival::Message { key, text }) => writes.push(write(self.place(*key)?, text)),
                 Op::Arrived(Arrival::Hint { id, text }) => writes.push(write(layout::hint(*id), text)),
-                // Without a cache no entry is written, because a cache with one key would pass for
-                // a complete cache. The next search for a key builds the cache from the records,
-                // this key included.
+                // Without a cache of dedupe keys no entry is written, because a cache with one key
+                // would pass for a complete cache. The next search for a key builds it from the
+                // records, with this key.
                 Op::Key { .. } if !keys::has_cache(&self.agent.local.dir)? => {}
                 Op::Key { key, admitted_at, text } => {
                     writes.push(write(dedupe::path(key, *admitted_at), text));
@@ -317,7 +317,7 @@ impl<'a> DirTxn<'a> {
                 Op::Unsaved(checkpoint) => deletes.push(layout::checkpoint(*checkpoint)),
                 Op::Event { at, text, .. } => add(layout::ledger(*at), text),
                 Op::Ended { kind, at, text, .. } => add(layout::archive(*at, kind), text),
-                // No entry is written, because these values are in other files or derived.
+                // The journal needs no entry: these values are in other files or derived.
                 Op::Identity(_)
                 | Op::Policy(_)
                 | Op::InboxClosed(_)

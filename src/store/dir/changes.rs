@@ -108,8 +108,8 @@ fn remove_empty_dir(agent: &AgentDir, deleted: &str) {
     }
 }
 
-/// Adds lines to a file at their offset, unless the file has them. If other lines are there, as
-/// after a merge, these stay, and the missing lines follow them.
+/// Adds lines to a file at their offset, unless the file has them. If a git merge has put other
+/// lines there, these stay, and the missing lines are added after them.
 fn add_lines(cap: &CapPath, append: &Append) -> Result<()> {
     let (file, length) = files::open_or_create(cap)?;
     let beyond = usize::try_from(length.saturating_sub(append.offset)).unwrap_or(usize::MAX);
@@ -143,8 +143,8 @@ pub fn add_to(bytes: &mut Vec<u8>, append: &Append) {
     }
 }
 
-/// True if `there` has nothing but a part of `content`. Bytes that were not synced may be missing,
-/// or zeros.
+/// True if `content` can be written over `there`, because each byte there is equal or zero: after a
+/// power cut, unsynced bytes of an append may be missing or zeros.
 fn is_free(there: &[u8], content: &[u8]) -> bool {
     there.iter().zip(content).all(|(there, new)| there == new || *there == 0)
 }

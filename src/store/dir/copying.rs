@@ -131,7 +131,7 @@ pub fn history(view: &View<'_>, before: Option<Time>, each: &mut EachOp<'_>) -> 
     Ok(())
 }
 
-/// Returns the checkpoints of runs. Skips directories, which a turn may have made at such a path.
+/// Returns the checkpoints of runs. Skips a directory that a turn has made in the place of one.
 pub fn checkpoints(dir: &AgentDir) -> Result<Vec<Checkpoint>> {
     let (runs, mut found) = (dir.join(layout::RUNS), Vec::new());
     for run in runs.entries()? {

@@ -53,7 +53,7 @@ pub fn find(
     look_up(view, key, now, length)
 }
 
-/// Returns the cached message of a key, if the cache belongs to these records. Changes nothing.
+/// Returns the cached message of a key, unless its entry is newer than the records. Writes nothing.
 pub fn peek(view: &View<'_>, key: &str, window: KeyWindow) -> Result<Option<DedupeEntry>> {
     let KeyWindow { now, length, revision } = window;
     match look_up(view, key, now, length) {

@@ -30,7 +30,7 @@ impl DirAgent<'_> {
     }
 }
 
-/// True if only local files of an agent remain: git removes only the files that it tracks.
+/// True if only files outside git remain of an agent, because git has removed its records.
 pub fn is_deleted_remnant(dir: &CapPath) -> Result<bool> {
     let mut has_only_own = true;
     travel::walk(dir, Path::new(""), &mut |path, entry| {
@@ -49,9 +49,9 @@ pub fn is_deleted_remnant(dir: &CapPath) -> Result<bool> {
 }
 
 impl DirTxn<'_> {
-    /// Deletes an agent that is marked as moved. Its lock, held here, is deleted too: a command
-    /// that waits for the lock then finds no agent. Returns the names of the inbox files that came
-    /// after the export and are deleted with the agent.
+    /// Deletes an agent that is marked as moved, with the lock file that this process holds: a
+    /// command that waits for the lock then finds no agent. Returns the names of the inbox files
+    /// that came after the export and are deleted with the agent.
     pub(in crate::store) fn delete(&self) -> Result<Vec<String>> {
         let (gone, _held) = self.move_away()?;
         let late = moved::late(&gone)?;
@@ -60,9 +60,9 @@ impl DirTxn<'_> {
         Ok(late.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
     }
 
-    /// Deletes an agent without a `moved` mark. `is_known`: true if a file of its inbox, by its
-    /// path relative to the agent's directory, may be removed. Returns false, and keeps the agent,
-    /// if another file has arrived.
+    /// Deletes an agent that is not marked as moved. `is_known`: true if an inbox file, by its path
+    /// relative to the agent's directory, may be removed. Returns `false`, and keeps the agent, if
+    /// another file has arrived.
     pub(super) fn delete_unless_more(&self, is_known: impl Fn(&Path) -> bool) -> Result<bool> {
         let (gone, _held) = self.move_away()?;
         let mut has_more = false;

@@ -22,7 +22,7 @@ use super::months::{self, LineHashes};
 use super::record::{at_line, decode_at, line_text};
 use super::view::View;
 
-/// Paths of the files with the ends of messages, from `first_month` on.
+/// Paths of the archive and ledger files, from `first_month` on, that record the ends of messages.
 pub fn files_of_ends(view: &View<'_>, first_month: &str) -> Result<Vec<String>> {
     let mut months = months::archive(view, &[Message::KIND, months::ENDED])?;
     months.extend(months::ledger(view)?);
@@ -43,8 +43,8 @@ pub fn events(view: &View<'_>, since: Option<Time>, each: &mut EachLine<'_>) -> 
     Ok(())
 }
 
-/// Calls `each` with the lines of the event log, newest first. Reads only the end of a month's file
-/// if that is enough and if no merge of two git clones has mixed the order of its lines.
+/// Calls `each` with the lines of the ledger, newest first. Reads only the end of a month's file if
+/// that is enough and if no merge of two git clones has mixed the order of its lines.
 pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     for month in months::ledger(view)?.iter().rev() {
         let cap = view.agent.join(&month.path);
@@ -54,7 +54,7 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
         let continues = if is_whole {
             pass_newest(in_order(last))?
         } else {
-            // An error here is dropped: the read of all lines below finds it again, with its line.
+            // An error here is dropped: the full read below repeats it, with the line number.
             let is_enough = is_in_order(&last) && matches!(pass_newest(last), Ok(false));
             !is_enough && pass_newest(in_order(lines::records(&view.lines(&month.path)?).collect()))?
         };
@@ -138,7 +138,7 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
     Ok(())
 }
 
-/// Calls `each` with numbered lines of a file until it returns `false`. Returns its last result.
+/// Calls `each` with numbered lines until `each` returns `false`; returns its last result.
 fn pass_lines<'l>(
     lines: impl IntoIterator<Item = (usize, &'l [u8])>,
     cap: &CapPath,
@@ -168,8 +168,8 @@ pub fn each_ended<T: Record>(
     })
 }
 
-/// Returns the newest versions of the records that have ended. `of`: returns the id of a record,
-/// and the part of the record that is kept.
+/// Returns a part of the newest version of each ended record with one of these ids. `of`: returns
+/// the id of a record, and that part.
 pub fn last_versions<'i, T: Record, V, Id: Eq + Hash + Display + 'i>(
     view: &dyn ReadView,
     place: &Path,

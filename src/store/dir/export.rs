@@ -40,7 +40,7 @@ struct Taking {
     path: PathBuf,
     length: u64,
     is_executable: bool,
-    /// Time of the last write, in seconds since 1970; 0 if the stream does not contain it.
+    /// Time of the last write, in seconds since 1970; 0 for a file whose time is not exported.
     written_at: u64,
     content: TakenContent,
 }
@@ -53,8 +53,8 @@ enum TakenContent {
 }
 
 impl DirTxn<'_> {
-    /// Collects all exported files of the agent. For an agent that is marked as moved, these are
-    /// the files of the first export: messages may have arrived in its inbox since.
+    /// Collects all exported files of the agent. If the agent is marked as moved (`is_moved`),
+    /// these are the files of the first export, without inbox files that arrived since.
     pub(in crate::store) fn exported(&self, is_moved: bool) -> Result<DirExport> {
         self.empty_journal()?;
         // `scan` finishes an interrupted replacement of the inbox: no message may be left out.
@@ -104,8 +104,8 @@ impl LocalAgent<'_> {
 }
 
 impl DirExport {
-    /// Adds files. `put` receives a function that takes the next part of a file: its path and the
-    /// bytes.
+    /// Adds files. `put` calls the function that it receives with each part of a file: the path of
+    /// the file, and the bytes.
     pub(in crate::store) fn add(
         &mut self,
         put: impl FnOnce(&mut dyn FnMut(&str, &[u8]) -> Result<()>) -> Result<()>,

@@ -1,4 +1,4 @@
-//! Deletion of months past their retention period, and the lists of ended messages that remain.
+//! Deletion of old months of the archive and the ledger, and lists of the messages ended in them.
 //!
 //! 1. The ids of the messages that ended in a month **must** be durable in `ended.jsonl` before the
 //!    month's files are deleted: a message whose file comes back must not run again.

@@ -27,7 +27,7 @@ use super::{DirAgent, copying, moved};
 #[derive(Debug)]
 pub struct DirImport<'s> {
     pub(super) agent: DirAgent<'s>,
-    /// Names that the agent has and had in the export stream, if it gets another name here.
+    /// Names of the agent in the export stream, present and former, if it gets another name here.
     former: Vec<String>,
     /// Directory of the agent, open and locked, so that no command removes it as stale.
     pub(super) held: File,
@@ -41,7 +41,7 @@ pub struct DirImport<'s> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Appeared {
     New,
-    /// The agent had been moved away from this store, and is back.
+    /// The agent has replaced one that had left this store by `export --move` or `rm`.
     Back,
 }
 
@@ -58,7 +58,7 @@ impl StateDir {
         Ok(staged)
     }
 
-    /// Starts an agent under a hidden name, to be placed later or to hold copies of records.
+    /// Creates an empty agent under a hidden name, to be renamed later or to hold record copies.
     pub(in crate::store) fn stage_copy<'s>(&'s self, name: &AgentName) -> Result<DirImport<'s>> {
         let dir = AgentDir::at(self.staging_of(name));
         let held = stale_files::make_dir_unlocked(dir.cap(), Access::Owner)?;
@@ -105,7 +105,7 @@ impl<'s> DirImport<'s> {
         };
         let is_record = meta.path.extension().is_some_and(|ending| ending == "json")
             && matches!(found, FileKind::Records { .. });
-        // An outbox message names its receiver. Readers of the archive set the agent's new name.
+        // An outbox message names its receiver. In archive lines, readers replace the former name.
         if !self.former.is_empty() && is_record && !meta.path.starts_with(layout::OUTBOX) {
             let mut bytes = Vec::new();
             from.copy(|some| {
@@ -123,7 +123,7 @@ impl<'s> DirImport<'s> {
     }
 
     /// Returns the text of a record with the new name of its agent. `None` if it is no record.
-    /// Removes the former names: a search for one must find only the exported agent.
+    /// Removes `former_names`: a search for a former name must find only the original agent.
     fn renamed(&mut self, bytes: &[u8]) -> Option<String> {
         let mut value = json::value(bytes).ok()?;
         let schema = value.get("schema")?.as_str()?.strip_prefix("dormouse/")?;
@@ -179,8 +179,8 @@ impl<'s> DirImport<'s> {
         disk.sync_file_system(dir.cap())
     }
 
-    /// Renames the staged agent to its final path. Returns `false` if the name is taken, even by an
-    /// agent that was moved away.
+    /// Renames the staged agent to its final path. Returns `false` if any agent has the name, even
+    /// one that is marked as moved.
     pub fn place_if_free(&mut self) -> Result<bool> {
         let LocalAgent { state_dir, name, dir } = &self.agent.local;
         let target = AgentDir::new(&state_dir.root, name);
@@ -195,8 +195,8 @@ impl<'s> DirImport<'s> {
         Ok(true)
     }
 
-    /// Renames the staged agent to its final path. Replaces an agent of this name that was moved
-    /// away, and moves later arrivals in the old inbox into the new inbox.
+    /// Renames the staged agent to its final path. Replaces an agent of this name that has left by
+    /// `export --move` or `rm`, and moves later arrivals in its inbox into the new inbox.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         if self.place_if_free()? {
             return Ok(Appeared::New);
@@ -227,14 +227,14 @@ impl<'s> DirImport<'s> {
 }
 
 impl DirImport<'_> {
-    /// Renames the staged directory to the hidden name of a prepared one, which the records in the
-    /// database will name. Error if a file can't be stored in a database.
+    /// Renames the staged directory to the hidden name of a prepared local agent directory, which
+    /// the records in the database will contain. Error if a file can't be stored in a database.
     pub(in crate::store) fn prepare(&mut self, now: Time) -> Result<PreparedDir> {
         copying::refuse_unfit(&View::settled(&self.agent.local.dir))?;
         self.agent.local.hide(&self.held, now)
     }
 
-    /// If `is_so`, keeps the staged directory when this value is dropped, as records may name it.
+    /// If `is_so`, a drop of this value keeps the staged directory, because records may name it.
     pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
         self.is_placed = is_so;
     }

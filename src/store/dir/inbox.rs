@@ -114,7 +114,7 @@ pub struct Segment {
     pub from: InboxKey,
     /// Path relative to the agent's directory.
     pub path: String,
-    /// Modification time, as (s, ns), of a bucket of any size; `None` for a segment.
+    /// Modification time, in s and ns, of a large directory (bucket); `None` for a small one.
     pub bucket_changed_at: Option<(i64, u64)>,
 }
 
@@ -133,7 +133,7 @@ pub struct Scan {
     /// Directories of messages, sorted by the least key that each may contain.
     pub segments: Vec<Segment>,
     pub hints: Vec<MessageId>,
-    /// Submissions, sorted, an entry at the path of `rejected/` first.
+    /// Files that other programs put there, sorted, an entry at the path of `rejected/` first.
     pub drops: Vec<Dropped>,
     /// True if the directory of rejected files exists.
     pub has_rejected: bool,

@@ -169,11 +169,11 @@ const LONG: u64 = 64;
 const LARGE: u64 = 1 << 20;
 /// Maximum number of lines that are read: a longer journal was not written by this program.
 const MOST_LINES: usize = 1024;
-/// Bytes reserved for the next line on a full disk: at least `AHEAD`, and `ROOM` at a time.
+/// Bytes reserved behind the last line, for a full disk: at least `AHEAD`, at most `ROOM`.
 const AHEAD: u64 = 16 << 10;
 const ROOM: u64 = 64 << 10;
 
-/// Open journal, whose lines are all applied, or about to be.
+/// Open journal file. All its transactions are applied to the other files, or about to be.
 #[derive(Debug)]
 pub struct Journal {
     cap: CapPath,
@@ -228,7 +228,7 @@ impl Journal {
         UnfinishedJournal::read(cap, file).map(FoundJournal::Open)
     }
 
-    /// Error when a line that may have to be applied can't be read or names an unknown path.
+    /// Error if a line to apply can't be read, or names a path that no transaction may write.
     pub fn check(agent: &AgentDir) -> Result<()> {
         match Journal::look(agent, false)? {
             FoundJournal::Open(found) => found.check_paths(),
@@ -257,7 +257,7 @@ impl Journal {
         self.lines >= LONG || self.length >= LARGE
     }
 
-    /// True if the entry can be added: it fits, and replaces the last line's `state.json`, if any.
+    /// True if the entry fits, and replaces the `state.json` that the last line has left, if any.
     pub fn accepts(&self, entry: &JournalEntry, line: &Encoded) -> bool {
         self.is_blank()
             || (self.left == entry.over && self.length + line.0.len() as u64 <= files::MAX_JOURNAL)
@@ -298,7 +298,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the next command apply all lines again. Called if it is unknown which are durable.
+    /// Marks all lines as not applied, because it is unknown which of their changes are durable.
     pub fn doubt(&mut self) -> Result<()> {
         self.left = None;
         self.write_tail(TAIL - 9, NONE)

@@ -1,5 +1,5 @@
-//! Path of the cache of dedupe keys. The cache is complete or missing, never partial: a part would
-//! pass for all keys.
+//! Path of the cache of dedupe keys. The cache is complete or missing, never partial, because
+//! readers take it for complete.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::model::time::{Span, Time};
 pub struct KeyWindow {
     pub now: Time,
     pub length: Span,
-    /// Revision of the agent. Cache entries of a later revision date from before a restore.
+    /// Current revision. A cache entry of a later revision predates a restore of the records.
     pub revision: u64,
 }
 

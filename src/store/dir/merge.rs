@@ -77,7 +77,7 @@ pub fn merge(path: &str, base: &[u8], ours: &[u8], theirs: &[u8]) -> Merged {
     Merged::Side { kept: kept.to_vec(), other: other.to_vec() }
 }
 
-/// Returns the progress of a record: its revision, then the time of its last change.
+/// Returns a sort key for versions of a record: its revision, then the time of its last change.
 pub(super) fn age(record: &Value) -> (u64, &str) {
     (record["revision"].as_u64().unwrap_or(0), moment(record))
 }

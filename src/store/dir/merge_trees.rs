@@ -165,7 +165,7 @@ fn below<'t>(tree: &'t Tree, prefix: &str) -> Files<'t> {
     from.map_while(|(path, blob)| Some((path.strip_prefix(prefix)?, blob))).collect()
 }
 
-/// Returns the version that has the change, if the clones have not made two different changes.
+/// Returns the changed version, or the common one, unless the clones made two different changes.
 fn one_change<T: PartialEq>([base, ours, theirs]: [T; 3]) -> Option<T> {
     if ours == base || ours == theirs { Some(theirs) } else { (theirs == base).then_some(ours) }
 }

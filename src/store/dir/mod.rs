@@ -97,7 +97,7 @@ impl Backend for DirStore {
         self.state_dir.agent_dirs(beginning)
     }
 
-    /// True for any entry of this name, even an agent that was moved away.
+    /// True if the directory of agents has any entry of this name, even an agent marked as moved.
     fn is_taken(&self, name: &AgentName) -> Result<bool> {
         self.state_dir.cap().join(layout::AGENTS).join(name.as_str()).exists()
     }

@@ -1,5 +1,5 @@
-//! Agents that were moved away: the list of the inbox files in the export stream, and the refusal
-//! of later arrivals.
+//! Agents that have left by `export --move` or `rm`: the list of the inbox files in the export, and
+//! the refusal of later arrivals.
 //!
 //! `export --move` or `rm` first commits the mark (`moved` in `state.json`) and then lists
 //! the inbox, both under the agent's lock. A command that puts a file into the inbox checks the
@@ -194,7 +194,7 @@ impl DirAgent<'_> {
         let taken = taken.names();
         let mut late = 0;
         for name in names.iter().filter(|name| !taken.contains(OsStr::new(name))) {
-            // A step may have handled the arrival.
+            // A step may have taken the arrival out of the inbox already.
             let Some(arrival) = self.find_arrival(name)? else { continue };
             arrival.remove()?;
             late += 1;
@@ -258,14 +258,14 @@ impl DirTxn<'_> {
     }
 }
 
-/// Error for every change of an agent that was moved, or is about to be deleted here.
+/// Error for every change of an agent that has left by `export --move`, `rm` or `rename`.
 pub(super) fn moved_away(agent: &DirAgent<'_>, moved: &Moved) -> Error {
     let path = agent.local.dir.join(layout::IDENTITY);
     refusal(&agent.local.name, || decode(&path, agent.identity()?.as_bytes()), moved)
 }
 
-/// Error for a change of a moved agent. `identity`: reads the agent's identity, which may be in
-/// another store.
+/// Error for a change of an agent that is marked as moved. `identity`: reads the identity of the
+/// agent, which may be in another store.
 pub fn refusal(name: &AgentName, identity: impl FnOnce() -> Result<Identity>, moved: &Moved) -> Error {
     let hint = match moved.by {
         Leave::Move => "use it there; to move it back, export it there and import the stream here".to_owned(),

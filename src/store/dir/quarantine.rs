@@ -17,7 +17,7 @@ use super::record::decode;
 
 const PASSED_OVER: &str = "passed_over";
 
-/// Maximum number of inbox entries that are listed to be skipped. Every step retries other entries.
+/// Maximum number of inbox entries that are listed to be skipped; steps retry further entries.
 const MOST: usize = 100;
 
 /// Entry of the inbox that can be neither admitted nor moved. Steps skip it until it changes.

@@ -123,8 +123,8 @@ impl AgentRecords for DirAgent<'_> {
     ///
     /// # Errors
     ///
-    /// `moved` if the agent was moved away meanwhile and the arrival was not exported, `no_agent`
-    /// if the agent was removed. The arrival's file is removed then.
+    /// `moved` if the agent was exported by `export --move` or `rm` meanwhile, without the arrival;
+    /// `no_agent` if the agent was removed. The arrival's file is removed then.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool> {
         arrivals.iter().try_for_each(|arrival| self.put_arrival(arrival))?;
         Ok(true)
@@ -354,7 +354,7 @@ impl ReadView for DirReadView<'_> {
     fn oldest_arrival(&self) -> Result<Option<Time>> {
         let scan = self.scan()?;
         let keys = match scan.segments.iter().any(inbox::Segment::is_dirty) {
-            // A dirty directory may have messages before the key in its name, so all are listed.
+            // A changed directory may have messages before the key in its name, so all are listed.
             true => self.messages(usize::MAX)?,
             false => scan.segments.iter().map(|segment| segment.from).chain(scan.direct.clone()).collect(),
         };

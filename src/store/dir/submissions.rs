@@ -102,7 +102,7 @@ pub struct HandWritten {
     pub id: MessageId,
 }
 
-/// Result of claiming a file.
+/// Result of claiming a file in the inbox by a rename.
 #[derive(Debug)]
 pub enum TakenFile {
     /// The step has renamed the file to this name: no other process changes it from now on.

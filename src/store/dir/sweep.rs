@@ -2,7 +2,7 @@
 //! the archive.
 //!
 //! A step that leaves the agent idle checks a bounded number of directories, about once a day; `gc`
-//! checks all. A run or task that an open record names is never deleted.
+//! checks all. Directories of runs and tasks named in a record that has not ended stay.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -152,8 +152,8 @@ impl LocalAgent<'_> {
     }
 }
 
-/// Returns the ids of runs and tasks that open records contain in any field: the state, work items,
-/// waits, timers, tasks and messages in the inbox. `None` if there are more than `most` messages.
+/// Returns the ids of runs and tasks in the state, in work items, waits, timers and tasks that have
+/// not ended, and in queued messages. `None` if the inbox has more than `most` messages.
 pub fn named(view: &dyn ReadView, state: &State, most: usize) -> Result<Option<HashSet<Uuid>>> {
     let mut named = HashSet::new();
     note_ids(&serde_json::to_vec(state).unwrap_or_default(), &mut named);
@@ -191,8 +191,8 @@ struct Sweep<'a> {
     most: usize,
     progress: Progress,
     swept: Swept,
-    /// Ids that open records contain, once they were read; the inner `None` means too many records
-    /// to read.
+    /// Ids of runs and tasks in records that have not ended, once these were read; the inner `None`
+    /// means too many messages to read.
     named: Option<Option<HashSet<Uuid>>>,
     is_noted: bool,
 }
@@ -249,8 +249,8 @@ impl<'a> Sweep<'a> {
         Ok(items)
     }
 
-    /// Measures new directories, and removes temporary files that killed commands have left in
-    /// them. Returns true if more directories are left to measure.
+    /// Measures directories that were not measured before, and removes temporary files of killed
+    /// commands in them, under the agent's lease. Returns true if more are left to measure.
     fn measure(&mut self, items: &[Item]) -> Result<bool> {
         let new = items.iter().filter(|item| Some(item.place()) > self.progress.measured);
         let mut new: Vec<Item> = new.copied().collect();
@@ -391,7 +391,7 @@ impl<'a> Sweep<'a> {
         Ok(is_free)
     }
 
-    /// True if an open record may need the directory of the run or task.
+    /// True if a record that has not ended may need the directory of the run or task.
     fn is_named(&mut self, item: Item) -> Result<bool> {
         if self.named.is_none() {
             self.named = Some(named(self.view, self.state, self.most)?);

@@ -50,8 +50,8 @@ impl MessageEnd {
 }
 
 impl Checkup<'_> {
-    /// Reads the file of a month. Makes one finding of all unreadable lines, and one of the lines
-    /// that a merge has doubled or joined.
+    /// Reads one month's file of the ledger or the archive. Reports all unreadable lines as one
+    /// finding, and the lines that a git merge has doubled or joined as another.
     fn month(&mut self, month: &Month, mut read: impl FnMut(&CapPath, usize, &[u8]) -> Result<()>) {
         let path = self.path(&month.path);
         let bytes = match path.read(files::MAX_LINES) {
@@ -130,8 +130,8 @@ impl Checkup<'_> {
         }
     }
 
-    /// Finds messages that two clones have settled. An end as processed is kept, or else the last
-    /// end; the other ends are to be quarantined, and are removed from `ends`.
+    /// Reports a message that two clones have settled. Its last end as processed, or else its last
+    /// end, stays in `ends`. The others are removed, and their lines are to be quarantined.
     fn ended_twice(&mut self, id: MessageId, ends: &mut Vec<MessageEnd>) {
         if ends.windows(2).all(|pair| pair[0].leads_to(&pair[1].settlement)) {
             return;

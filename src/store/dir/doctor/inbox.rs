@@ -26,7 +26,7 @@ impl Checkup<'_> {
         }
     }
 
-    /// Reports files that arrived after the agent was moved away and are not in its stream.
+    /// Reports inbox files that arrived after the agent was exported by `export --move` or `rm`.
     pub(super) fn late(&mut self, moved: &Moved) {
         let inbox = self.path(layout::INBOX);
         match moved::late(&self.agent.local.dir) {
@@ -52,8 +52,8 @@ impl Checkup<'_> {
         self.note(dir, "rejected_files", message, Remedy::SORT);
     }
 
-    /// Checks the inbox and its segments: names, contents, and that no message occurs twice.
-    /// Returns the ids of the messages, and of the tasks whose end a message reports.
+    /// Checks the inbox and the directories of messages in it: names, contents, and that no message
+    /// occurs twice. Returns the ids of the messages, and of the tasks whose end a message reports.
     pub(super) fn inbox(&mut self) -> (HashSet<MessageId>, HashSet<TaskId>) {
         let mut places: HashMap<MessageId, CapPath> = HashMap::new();
         let mut results = HashSet::new();
@@ -86,7 +86,7 @@ impl Checkup<'_> {
                     Name::Hint(id) => self.hint(id, path),
                     Name::Segment(_) if is_inbox => dirs.push(path),
                     Name::Rejected if is_inbox => self.rejected(path),
-                    // The next step checks dropped files.
+                    // The next step checks files that other programs have put into the inbox.
                     Name::Drop if is_inbox => {}
                     Name::Other => {}
                     Name::Segment(_) | Name::Rejected | Name::Drop => {

@@ -11,8 +11,8 @@ use super::{Finding, Remedy};
 
 impl DirTxn<'_> {
     /// Repairs a finding of the agent, under the same lock as the check, so that no other command
-    /// has changed the file since. Returns `false` if people must decide, or the caller, which
-    /// knows the business rules.
+    /// has changed the file since. Returns `false` if a person must decide, or if the caller, which
+    /// knows the rules of the records, must make the repair.
     pub fn mend(&self, finding: &Finding) -> Result<bool> {
         let agent = &self.agent.local;
         match &finding.remedy {

@@ -140,7 +140,7 @@ impl FindingSubject {
     }
 }
 
-/// Kind of a finding about lines that a merge without `dormouse merge-driver` leaves.
+/// Kind of a finding about lines doubled or joined by a merge without `dormouse merge-driver`.
 const MERGED_LINES: &str = "merged_lines";
 const ENDED_TWICE: &str = "ended_twice";
 

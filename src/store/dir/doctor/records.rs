@@ -33,7 +33,7 @@ pub struct Checkup<'a> {
     pub findings: Vec<Finding>,
 }
 
-/// Open records that can be read.
+/// Records that have not ended and that can be read, and facts about the inbox.
 pub struct ReadableRecords {
     pub works: Vec<WorkItem>,
     pub waits: Vec<Wait>,
@@ -94,7 +94,7 @@ impl<'a> Checkup<'a> {
         Some(state)
     }
 
-    /// Checks the inbox and the open records.
+    /// Checks the inbox and all records that have not ended. Returns the readable ones.
     pub fn open(&mut self) -> ReadableRecords {
         let (queued, results) = self.inbox();
         let works = self.plane::<WorkItem>(|item| Some(&item.agent));
@@ -155,7 +155,7 @@ impl<'a> Checkup<'a> {
         read.map_err(|error| self.unreadable(path.clone(), &error)).ok()
     }
 
-    /// Reports a record that exists once and belongs to another agent, `owner`.
+    /// Reports a record that belongs to another agent, `owner`, unless `is_own`.
     fn check_owner(&mut self, relative: &str, owner: &AgentName, is_own: bool) {
         if !is_own {
             let message = format!("the record of `{owner}`");
@@ -163,7 +163,7 @@ impl<'a> Checkup<'a> {
         }
     }
 
-    /// True if a record that names `agent` may be the checked agent's.
+    /// True if `agent` is the present name or a former name of the checked agent.
     pub(super) fn is_own(&self, agent: &AgentName) -> bool {
         self.own_names.contains(agent)
     }
@@ -180,8 +180,8 @@ impl<'a> Checkup<'a> {
         }
     }
 
-    /// Checks a directory of open records: each must be readable, named by its own id, and owned by
-    /// this agent, if `owner_of` returns an owner.
+    /// Checks the records of a kind that have not ended: each must be readable, named by its own
+    /// id, and owned by this agent, if `owner_of` returns an owner.
     fn plane<T: OpenRecord>(&mut self, owner_of: impl Fn(&T) -> Option<&AgentName>) -> Vec<T> {
         let path = self.path(layout::plane(T::PLANE));
         let entries = match path.entries() {
@@ -210,7 +210,7 @@ impl<'a> Checkup<'a> {
         records
     }
 
-    /// Reports each directory of a run that is neither the current one nor in the archive.
+    /// Reports each run directory whose run is neither the current run nor in the archive.
     pub(super) fn runs(&mut self, state: &State, settled: &HashSet<RunId>) {
         let runs = self.path(layout::RUNS);
         let entries = runs.entries().unwrap_or_default();

@@ -131,8 +131,8 @@ fn writable_by_others(place: &CapPath, is_meant: impl Fn(&Stat) -> bool) -> Opti
 }
 
 impl Checkup<'_> {
-    /// Finds places to which other users can write, down to the files of runs. Runs last, so that
-    /// other repairs do not change the permissions that it sets.
+    /// Reports places to which other users can write, down to the files of runs. Runs last, so that
+    /// later repairs do not change the permissions that a repair of these findings sets.
     pub fn rights(&mut self) {
         let store = self.agent.local.state_dir;
         let members = store.sharing_group().ok().flatten();
@@ -144,7 +144,7 @@ impl Checkup<'_> {
         while let Some(entry) = walk.next() {
             match entry {
                 Ok(entry) => {
-                    // Files in a closed directory need no check: no other user can reach them.
+                    // Files in a directory that only the owner may enter need no check.
                     if closed.iter().any(|dir| dir.path() == entry.path())
                         && entry.metadata().is_ok_and(|found| found.mode() & 0o077 == 0)
                     {

@@ -81,9 +81,9 @@ pub fn merge_agent(
 }
 
 impl AgentMerge<'_> {
-    /// Revokes a trigger that the losing clone has revoked, even if the winning clone has changed
-    /// it, because its secret may be known to others. Only the trigger of a wait that is still open
-    /// is kept.
+    /// Removes a trigger that the losing clone has revoked, even if the winning clone has changed
+    /// it, because its secret may be known to others. Keeps the trigger of a wait that has not
+    /// ended.
     fn revoke(&self, loser: Side, context: &MergeContext<'_>, merged: &mut MergedTrees) -> Result<()> {
         let (lost, won) = loser.lost_and_won(&self.ours, &self.theirs);
         let is_revoked = |path: &&str| {
@@ -118,9 +118,9 @@ impl AgentMerge<'_> {
         Ok(())
     }
 
-    /// Returns the clone whose records lose. A clone that has moved the agent away wins, because
-    /// its export is in transit. Otherwise the clone recorded as the agent's only ticker wins, then
-    /// the clone with the later records, and in a tie the other clone, which has pushed first.
+    /// Returns the clone whose records lose. A clone that has exported the agent with `--move`
+    /// wins, because the export is in transit. Otherwise the clone recorded as the only one to tick
+    /// it wins, then that with the later records, and in a tie the other clone, which pushed first.
     fn loser(&self, [base, ours, theirs]: &[Value; 3], context: &MergeContext<'_>) -> Result<Side> {
         let is_own = |state: &Value| match state["ticked_by"]["id"].as_str() {
             Some(id) => (context.is_own)(&self.name, id).map(Some),
