@@ -49,7 +49,7 @@ pub enum DatabaseRole {
     Reader,
 }
 
-/// Problem of a store as a whole.
+/// Problem of the store as a whole, not of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreFault {
     pub kind: &'static str,
@@ -61,8 +61,8 @@ pub struct StoreFault {
 /// Properties of a store that its users have to know.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StoreProperties {
-    /// True if several machines step the agents of the store. Its leases then decide which machine
-    /// has a run or a task, and it reports agents that no machine ticks.
+    /// True if several machines step the agents of the store. Leases then decide which machine
+    /// executes a run or a task, and the store reports agents that no machine ticks.
     pub is_shared: bool,
     /// True if each read is a query over a connection, which steps in one process can share.
     pub has_connection: bool,
@@ -83,16 +83,16 @@ pub trait Backend: Debug {
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
 
-    /// Returns agents to suggest for an unknown name: all, or of very many those around the name.
+    /// Returns agents to suggest for an unknown name: all, or in a large store the next by name.
     fn agents_around(&self, _name: &AgentName) -> Result<Vec<AgentName>> {
         self.agents("")
     }
 
-    /// Returns the agents of these pools that may have work for a step at `now`, and the next time
-    /// at which another agent may. May include an agent without work. The cost grows with the
-    /// number of agents returned. `by`: the machine that asks in order to step them. Agents whose
-    /// turn runs on another machine are then left out, and the store records that the machine ticks
-    /// these pools. `None` if the store would have to read each agent.
+    /// Returns the agents of these pools (named groups of agents) that may have work for a step at
+    /// `now`, some perhaps without work, and the next time at which another agent may have work.
+    /// The cost grows with the number of agents returned. `by`: machine that asks in order to step
+    /// the agents. The store then leaves out agents whose turn runs on another machine, and records
+    /// that this machine ticks the pools. `None` if the store would have to read each agent.
     fn due(&self, _now: Time, _pools: &[Pool], _by: Option<AskClaimant<'_>>) -> Result<Option<DueAgents>> {
         Ok(None)
     }
@@ -100,7 +100,7 @@ pub trait Backend: Debug {
     /// True if a new agent can't have this name.
     fn is_taken(&self, name: &AgentName) -> Result<bool>;
 
-    /// Returns agents and their identities; all that have this former name, and possibly others.
+    /// Returns names and `identity.json` texts of all agents once named `former`, maybe of others.
     fn formerly_named(&self, former: &AgentName) -> Result<Vec<(AgentName, String)>>;
 
     /// Puts a message into the inbox of the agent of this name, without a read of the agent first.
@@ -124,14 +124,14 @@ pub trait Backend: Debug {
     /// producer is known only after the first request for an agent.
     fn guest(&self) -> Option<&str>;
 
-    /// Returns the names, among `names`, of local agent directories that any agent's records name.
+    /// Returns those of these names of local agent directories that some agent's records contain.
     fn named_local_dirs(&self, _names: &[String]) -> Result<Vec<String>> {
         Ok(Vec::new())
     }
 
-    /// Sets the lease under which this process acts. Its changes of the agent are refused as
-    /// `fenced` once another process has the lease. Does nothing if only one machine uses the
-    /// store.
+    /// Sets the lease of the turn or task that has started this process. Once another process has
+    /// that lease, the store refuses changes of the agent by this process as `fenced`. Does nothing
+    /// if only one machine uses the store.
     fn claim(&self, _claim: Claim) {}
 }
 
@@ -150,12 +150,12 @@ pub trait RemoteBackend: Backend {
     /// of that agent or the release of the lock.
     fn slots(&self, under: Option<&AgentName>) -> Result<Vec<InSlot>>;
 
-    /// Takes a slot for the lease of an agent's run, with the next change under the agent's lock.
-    /// The slot is free again when the lease ends.
+    /// Takes one of the slots for concurrent turns, for the lease of the run of the agent `under`,
+    /// with the next change under the agent's lock. The slot is free again when the lease ends.
     fn take_slot(&self, under: &AgentName) -> Result<()>;
 
-    /// Returns the faults of the store as a whole at `now`. `overdue_after`: delay of a due step
-    /// that shows that no tick runs. `is_quick`: true to skip checks that read every row.
+    /// Returns faults of the store as a whole at `now`. `overdue_after`: delay of a due step after
+    /// which no machine seems to tick. `is_quick`: true to skip checks that read every row.
     fn faults(&self, now: Time, overdue_after: Option<Span>, is_quick: bool) -> Result<Vec<StoreFault>>;
 
     /// Returns a subscription to changes of agents, for a process that waits for a change.
@@ -202,7 +202,7 @@ pub struct DueAgents {
     pub agents: Vec<DueAgent>,
     /// Next time at which another agent is due, if any. A message may arrive earlier.
     pub next: Option<Time>,
-    /// Number of machines that have recently asked for due agents of the same pools to step them.
+    /// Number of machines that recently asked to tick one of the requested pools (agent groups).
     pub machines: usize,
 }
 
@@ -214,7 +214,7 @@ pub struct DueAgent {
     pub policy: String,
     /// Time of the oldest message or hint in the agent's inbox, according to the ids.
     pub since: Option<Time>,
-    /// Time of the agent's next step without a new message; [`due_now`] if that is due already.
+    /// Time of the next step if no message arrives; [`due_now`] if a step is due already.
     pub due: Option<Time>,
 }
 
@@ -227,7 +227,7 @@ impl DueAgents {
 /// Function that returns the identity with which this process requests leases.
 pub type AskClaimant<'c> = &'c dyn Fn() -> Result<LeaseClaimant>;
 
-/// Result of the use of a trigger. `Err`: time until the next permitted use.
+/// Result of a rate-limited use of a trigger. `Err`: time until the next permitted use.
 pub type UseOutcome = std::result::Result<(), Span>;
 
 /// Records of one agent.
@@ -241,8 +241,8 @@ pub trait AgentRecords: Debug {
     /// Returns the current text of `state.json`.
     fn state(&self) -> Result<String>;
 
-    /// Returns the text that an interrupted transaction gives `state.json`, if there is such a
-    /// transaction. For a reader who can't read the current text.
+    /// Returns the text of `state.json` that a committed but interrupted transaction has still to
+    /// write, if any. For a reader that can't read the current text.
     fn pending_state(&self) -> Result<Option<String>> {
         Ok(None)
     }
@@ -294,7 +294,7 @@ pub trait AgentRecords: Debug {
     /// the inbox that begins after the inbox was closed sees all arrivals.
     fn arrive(&self, arrivals: &[Arrival]) -> Result<bool>;
 
-    /// Returns a view of one revision, for reads without a lock.
+    /// Returns a consistent view of the records at one revision, without the agent's lock.
     fn read_view(&self) -> Result<Rc<dyn ReadView + '_>>;
 
     /// Returns a view of the current records without a check for an interrupted transaction.
@@ -316,8 +316,8 @@ pub trait AgentRecords: Debug {
     /// Returns the stored checkpoints of runs.
     fn checkpoints(&self) -> Result<Vec<Checkpoint>>;
 
-    /// Calls `each` with a checkpoint, part by part. Returns `false` if it is not stored. Under the
-    /// agent's lock all parts are of one checkpoint.
+    /// Passes a checkpoint to `each`, part by part. Returns `false` if the checkpoint is not
+    /// stored. Only a caller with the agent's lock is sure to get all parts from one version.
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
     /// Returns the signature key of a trigger, if `digest` is its SHA-256. Views contain no keys.
@@ -345,8 +345,8 @@ pub trait RemoteRecords: AgentRecords {
     /// Returns the display name of the store.
     fn shown(&self) -> String;
 
-    /// Returns the name of the local agent directory that was prepared by the machine that created
-    /// or last replaced the agent.
+    /// Returns the name of the local agent directory that a machine prepared when it created or
+    /// last replaced the agent.
     fn local_dir_name(&self) -> Option<String>;
 
     /// Takes the agent's lock, waiting up to `patience`. Returns `None` after that time.
@@ -412,13 +412,13 @@ pub trait RemoteTxn: Txn {
     fn rename(&self, name: &AgentName) -> Result<()>;
 }
 
-/// Returns the due time of an agent that is due already: it has an open run or task, or an
-/// unfinished step.
+/// Returns the time that marks an agent as due already, because it has a current run, a task that
+/// has not ended, or another unfinished operation.
 pub fn due_now() -> Time {
     Time::from_millis(0)
 }
 
-/// Returns the time at which an agent is due.
+/// Returns the time of the next step if no message arrives; `None` if no step is needed.
 pub fn due(state: &State) -> Option<Time> {
     let is_unfinished = state.current_run.is_some()
         || state.open_tasks > 0

@@ -9,7 +9,7 @@ use crate::model::strict::from_toml;
 pub struct Settings {
     /// Text of the file `agent.toml`.
     pub text: String,
-    /// Pool of the agent. A machine ticks only agents of its own pools.
+    /// Pool (named group of agents). A machine ticks only agents of the pools in its settings.
     pub pool: Pool,
     pub takes: Takes,
 }

@@ -32,7 +32,7 @@ const SUM: &str = "dormouse-export.sha256";
 const AGENTS: &str = "agents";
 
 const BLOCK: usize = 512;
-/// Bytes from the content of the last file to the end: one block of it, and two blocks of zeros.
+/// Bytes from the content of the last file to the end: one block of content, two blocks of zeros.
 const END: usize = 3 * BLOCK;
 
 /// Maximum bytes of the first file of a stream: a list of some 60,000 agent names.

@@ -6,9 +6,9 @@ use crate::model::record::Plane;
 use super::super::settings::Settings;
 use super::{AgentRecords, Arrival, EachOp, Op, ReadView, parts};
 
-/// Calls `each` with all operations that make an agent, except those of its state; lines in the
-/// order of their writing. Dedupe keys are left out, because a store derives them from the other
-/// records.
+/// Calls `each` with all operations that create a copy of an agent, except the one for its state.
+/// Events, and archive lines of one kind, come in the order of writing. Dedupe keys are left out,
+/// because a store derives them from the other records.
 pub fn contents(records: &dyn AgentRecords, view: &dyn ReadView, each: &mut EachOp<'_>) -> Result<()> {
     each(Op::Identity(records.identity()?))?;
     each(Op::Policy(Settings::of(records.policy()?)))?;

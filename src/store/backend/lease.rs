@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::local::Subject;
 use crate::model::id::{AgentName, RunId};
 
-/// Lease of the turn or task that has called a command, under which the command acts.
+/// Lease of the turn or task that has started this process. Without it, changes are refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
     pub agent: AgentName,

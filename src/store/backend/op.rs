@@ -13,10 +13,10 @@ use super::super::settings::Settings;
 /// Function that handles one operation of a commit, and is called again for the next operation.
 pub type EachOp<'e> = dyn FnMut(Op) -> Result<()> + 'e;
 
-/// Function that at each call passes all operations that make an agent to a callback.
+/// Function that passes all operations of a change to its argument, from the first at each call.
 pub type Ops<'p> = &'p dyn Fn(&mut EachOp<'_>) -> Result<()>;
 
-/// Returns a function that calls back with each of these operations, in order.
+/// Returns a function that passes each of these operations to its argument, in order.
 pub fn each_of(ops: &[Op]) -> impl Fn(&mut EachOp<'_>) -> Result<()> {
     |each| ops.iter().cloned().try_for_each(each)
 }
@@ -29,7 +29,7 @@ pub enum Arrival {
 }
 
 impl Arrival {
-    /// Refuses a text that is too long for a record.
+    /// Error if the text of the message or hint is longer than a record may be.
     pub fn check(&self) -> Result<()> {
         let (Arrival::Message { text, .. } | Arrival::Hint { text, .. }) = self;
         Ok(RECORD.check(text.len() as u64)?)
@@ -46,8 +46,8 @@ pub enum Op {
     Identity(String),
     /// Sets `agent.toml`. Only for a new or replaced agent, and in `Txn::put`.
     Policy(Settings),
-    /// Replaces `state.json`. `due`: time of the agent's next step without a new message, if any;
-    /// [`due_now`] if that is due already. `is_at_rest`: no step follows at once.
+    /// Replaces `state.json`. `due`: time of the next step if no message arrives, if any;
+    /// [`due_now`] if a step is due already. `is_at_rest`: true if no step has to follow at once.
     State {
         revision: u64,
         due: Option<Time>,
@@ -85,10 +85,10 @@ pub enum Op {
         part: u32,
         bytes: Vec<u8>,
     },
-    /// Removes the last checkpoint of a run, and all earlier ones.
+    /// Removes this checkpoint, the last one of its run, and the run's earlier checkpoints.
     Unsaved(Checkpoint),
-    /// Sets the name of the local agent directory that was prepared by the machine that creates or
-    /// replaces the agent.
+    /// Sets the name of the local agent directory that this machine has prepared for an agent that
+    /// it creates or replaces.
     LocalDir(String),
     Key {
         key: String,

@@ -11,23 +11,23 @@ use crate::model::time::{Span, Time};
 use super::super::dir::inbox::Dropped;
 use super::{EachOp, KeyWindow};
 
-/// Handles a line. Returns `false` if no more lines are wanted.
+/// Function that handles a line, and returns `false` if it wants no more lines.
 pub type EachLine<'e> = dyn FnMut(&str) -> Result<bool> + 'e;
 
 /// View of one revision of an agent's records.
 pub trait ReadView: Debug {
     fn state(&self) -> Result<String>;
 
-    /// True if the store still has this revision. Always true if each method answers from this
-    /// revision, or fails as [`CHANGED`](super::CHANGED).
+    /// True if the records are still at this revision. Always true for a view whose methods either
+    /// answer from this revision or fail as [`CHANGED`](super::CHANGED).
     fn is_current(&self) -> Result<bool> {
         Ok(true)
     }
 
-    /// Returns the open records of a kind, each with the id under which it is stored, sorted by id.
+    /// Returns the records of a kind that have not ended, with their stored ids, sorted by id.
     fn open(&self, plane: Plane) -> Result<Vec<(String, String)>>;
 
-    /// Returns the ids of the open records of a kind, sorted.
+    /// Returns the ids of the records of a kind that have not ended, sorted.
     fn open_ids(&self, plane: Plane) -> Result<Vec<String>> {
         Ok(self.open(plane)?.into_iter().map(|(id, _)| id).collect())
     }
@@ -38,7 +38,7 @@ pub trait ReadView: Debug {
         Ok(self.open_one(plane, id)?.is_some())
     }
 
-    /// Returns the plan of an open work item.
+    /// Returns the plan of a work item that is not completed.
     fn plan(&self, work: &str) -> Result<Option<String>>;
 
     /// Calls `each` with each work item that has a plan, and the plan.
@@ -61,8 +61,8 @@ pub trait ReadView: Debug {
         Ok(self.message(key)?.is_some())
     }
 
-    /// Returns the file name of a message in the inbox. The state lists entries that steps skip by
-    /// this name.
+    /// Returns the file name of a message in the inbox. `state.json` lists the messages that steps
+    /// skip by this name.
     fn name_of(&self, key: InboxKey) -> String {
         format!("{key}.json")
     }
@@ -88,7 +88,7 @@ pub trait ReadView: Debug {
         Ok(Vec::new())
     }
 
-    /// True if the store may have files that could not be admitted.
+    /// True if the store may have rejected files: inbox files that no step could admit.
     fn has_rejected(&self) -> Result<bool> {
         Ok(false)
     }
@@ -99,8 +99,8 @@ pub trait ReadView: Debug {
         Ok(ids.filter_map(|id| id.minted_at()).min())
     }
 
-    /// Returns the entry of a dedupe key. A store with one entry for each key may return an entry
-    /// outside of the window.
+    /// Returns the entry of a dedupe key, if a message was admitted under the key within the
+    /// window. A store that keeps one entry for each key may return an entry outside the window.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>>;
 
     /// Returns the entry that a new entry of a dedupe key would replace.
@@ -133,8 +133,8 @@ pub trait ReadView: Debug {
     /// months. The cost grows with the number of lines.
     fn history(&self, before: Option<Time>, each: &mut EachOp<'_>) -> Result<()>;
 
-    /// Calls `each` with the lines of events, until `each` returns `false`: oldest first from a
-    /// moment on, or newest first. A line may occur twice.
+    /// Calls `each` with the lines of events in this order, until `each` returns `false`. A line
+    /// may occur twice.
     fn events(&self, order: Order, each: &mut EachLine<'_>) -> Result<()>;
 }
 

@@ -34,7 +34,7 @@ struct MemoryAgent {
     is_held: Cell<bool>,
     fence: Cell<u64>,
     leases: RefCell<Vec<(Subject, u64, LeaseClaimant)>>,
-    /// Fencing token of the run that has taken a slot.
+    /// Fencing token of the lease whose run has a slot for concurrent turns.
     slot: Cell<Option<u64>>,
     claim: RefCell<Option<Claim>>,
     loses_leases: Cell<bool>,

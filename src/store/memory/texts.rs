@@ -27,13 +27,13 @@ pub struct Texts {
     pub inbox: BTreeMap<InboxKey, String>,
     pub hints: BTreeMap<MessageId, String>,
     pub keys: BTreeMap<String, (Time, String)>,
-    /// Ended records and events, in order.
+    /// Lines of the archive, in the order of writing.
     ended: Vec<EndedLine>,
     events: Vec<EndedLine>,
     pub is_shut: bool,
-    /// Checkpoints of runs, with their numbers.
+    /// Last checkpoint of each run: its number and its content.
     saved: BTreeMap<RunId, (u32, Vec<u8>)>,
-    /// Digest and key of each trigger. No view returns the keys.
+    /// SHA-256 and signature key of each trigger. No view returns the keys.
     pub trigger_keys: BTreeMap<TriggerId, (String, Vec<u8>)>,
 }
 

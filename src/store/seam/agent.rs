@@ -40,7 +40,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 pub struct Agent<'s> {
     store: &'s Store,
     source: RecordSource<'s>,
-    /// True if a prepared local agent directory is known to be at its final path.
+    /// True after the local agent directory, prepared under a hidden name, was moved to its path.
     has_moved_in: Cell<bool>,
 }
 
@@ -189,12 +189,12 @@ impl<'s> Agent<'s> {
         self.admit_all(&[arrival])
     }
 
-    /// Puts all arrivals into the inbox, or none if the agent was moved away.
+    /// Puts all arrivals into the inbox. Error, and no arrival, if the agent is marked as moved.
     pub(super) fn admit_all(&self, arrivals: &[Arrival]) -> Result<()> {
         let begun = Instant::now();
         while !self.records().arrive(arrivals)? {
             if self.store.guest().is_some() {
-                // The user has no permission to read the agent's new place.
+                // A user who may only add to inboxes can't read where the agent was moved.
                 return Err(Error::refused(Error::MOVED, format!("`{}` was moved away", self.name()))
                     .with_hint("ask the owner where it is"));
             }
@@ -248,7 +248,7 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Error after a timeout for the agent's lock, or for another of its locks.
+    /// Error when a lock of the agent was not free within the timeout.
     pub(super) fn busy(&self, waited: Duration) -> Error {
         Error::busy(self.source.place(""), "another process".to_owned(), waited)
     }
@@ -356,7 +356,7 @@ impl Agent<'_> {
     }
 }
 
-/// Error for every change of an agent that was moved, or is about to be deleted here.
+/// Error for every change of an agent that has left by `export --move`, `rm` or `rename`.
 pub fn moved_away(agent: &Agent<'_>, moved: &Moved) -> Error {
     dir::refusal(agent.name(), || agent.identity(), moved)
 }

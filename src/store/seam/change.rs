@@ -31,7 +31,7 @@ pub struct AgentTxn<'a> {
     lock: RecordsIn<DirTxn<'a>, Box<dyn RemoteTxn>>,
     /// Time at which the command took the lock, by its clock.
     now: Time,
-    /// Revision that was read last, and true if the agent was marked as moved away by then.
+    /// Revision that was read last, and true if its state marks the agent as moved.
     #[new(default)]
     base: Cell<Option<(u64, bool)>>,
     /// Operations to add to the next commit.
@@ -162,7 +162,7 @@ impl<'a> AgentTxn<'a> {
         Some(Span::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the current state, for a change. Refused for an agent that was moved away.
+    /// Returns the current state, for a change. Refused if the state marks the agent as moved.
     pub fn state(&self) -> Result<State> {
         let state = self.any_state()?;
         match &state.moved {
@@ -171,7 +171,7 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Returns the current state, even of an agent that was moved away.
+    /// Returns the current state, even if it marks the agent as moved.
     pub fn any_state(&self) -> Result<State> {
         let state = self.agent.source().state(&self.records().now()?.state()?)?;
         self.note(&state);
@@ -293,7 +293,7 @@ impl<'a> AgentTxn<'a> {
         if let Some(files) = self.files() {
             return files.exported(is_moved);
         }
-        // A database accepts no arrivals for a moved agent, so no list of arrivals is needed.
+        // A database refuses arrivals once an agent is marked as moved, so no list is needed.
         let local = self.agent.local().export_local_files()?;
         export::with_records(local, self.agent.source(), &*self.records().now()?)
     }
@@ -305,7 +305,7 @@ impl<'a> AgentTxn<'a> {
     }
 
     /// Deletes an agent that is marked as moved, with its local directory. Returns the names of
-    /// inbox files that no export has; none in a database, which refuses arrivals after a move.
+    /// inbox files that no export has; none in a database, which refuses arrivals after that mark.
     pub fn delete(&self) -> Result<Vec<String>> {
         match &self.lock {
             RecordsIn::Files(files) => files.delete(),
@@ -317,7 +317,7 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Renames an agent whose `moved` mark has this name. Its records keep the former name.
+    /// Renames an agent that is marked as moved to this name. Its records keep the former name.
     pub fn rename(&self, name: &AgentName) -> Result<()> {
         match &self.lock {
             RecordsIn::Files(files) => files.rename(name),

@@ -68,8 +68,8 @@ pub struct ExpiredMonth {
     unreported: Vec<MessageId>,
 }
 
-/// Ids of the records in the lines of a month. The month is kept as long as an open record contains
-/// such an id.
+/// Ids of the runs and ended messages in a month's lines. The month is kept as long as a record
+/// that has not ended contains such an id.
 #[derive(Debug, Default, Clone)]
 struct Subjects {
     /// Ids of the messages that ended in the month of these lines.
@@ -83,7 +83,7 @@ impl Subjects {
         self.runs.extend(evidence::id_in::<RunId>(line).map(|id| id.0));
     }
 
-    /// True if one of these ids belongs to a queued message, or occurs in an open record (`named`).
+    /// True if a queued message has one of these ids, or a record that has not ended contains one.
     fn are_needed(&self, queued: &[MessageId], named: &HashSet<Uuid>) -> bool {
         let is_about = |id: &Uuid| self.runs.contains(id) || self.ended.contains(&MessageId(*id));
         queued.iter().any(|id| is_about(&id.0)) || named.iter().any(is_about)
@@ -211,7 +211,7 @@ fn unreported(view: &dyn ReadView, about: &Subjects) -> Result<Vec<MessageId>> {
     Ok(unreported.into_iter().collect())
 }
 
-/// Removes the months that must not be deleted, because an open record contains one of their ids.
+/// Removes months from this list if a record that has not ended contains one of their ids.
 fn leave_needed(months: &mut Vec<ExpiredMonth>, seen: &Snapshot<'_>, state: &State) -> Result<()> {
     if months.is_empty() {
         return Ok(());

@@ -32,7 +32,7 @@ impl Snapshot<'_> {
         self.each_ended(None, &mut each)
     }
 
-    /// Calls `each` with the ended records of a kind, with these ids if there are `ids`.
+    /// Calls `each` with a kind's ended records, newest first; with `ids`, only with these.
     fn each_ended<T: Record>(&self, ids: Option<&[String]>, each: &mut dyn FnMut(T) -> bool) -> Result<()> {
         each_ended(self.view()?, &self.archive::<T>(), ids, |mut record: T| {
             record.set_agent(self.agent());
@@ -72,7 +72,7 @@ impl Snapshot<'_> {
         Ok(found)
     }
 
-    /// Returns `of` for those of the messages that are in the archive, which is read once.
+    /// Returns `of` of the newest version of each of these messages that is in the archive.
     pub fn ended_among<V>(&self, ids: &[MessageId], of: fn(&Message) -> V) -> Result<HashMap<MessageId, V>> {
         let place = self.archive::<Message>();
         last_versions(self.view()?, &place, ids, |message: Message| (message.id, of(&message)))

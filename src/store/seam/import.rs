@@ -21,7 +21,7 @@ pub struct AgentImport<'s> {
 }
 
 impl Store {
-    /// Refuses the name of an agent that exists and was not moved away.
+    /// Error if an agent has the name, unless it has left by `export --move` or `rm`.
     pub fn refuse_taken(&self, name: &AgentName) -> Result<()> {
         match self.agent(name) {
             Err(Error::NoAgent { .. }) => Ok(()),
@@ -31,8 +31,8 @@ impl Store {
         }
     }
 
-    /// Begins an import: creates a hidden directory for an agent whose name in the stream is
-    /// `former`. Refuses the name of an agent that exists and was not moved away.
+    /// Creates a hidden directory for an imported agent, whose name in the stream is `former`.
+    /// Error if an agent is named `name`, unless it has left by `export --move` or `rm`.
     pub fn stage<'s>(&'s self, name: &AgentName, former: &AgentName) -> Result<AgentImport<'s>> {
         self.refuse_taken(name)?;
         self.sweep_local_dirs();
@@ -43,7 +43,7 @@ impl Store {
 }
 
 impl<'s> AgentImport<'s> {
-    /// Makes the agent appear, replacing an agent of this name that was moved away.
+    /// Makes the agent appear, replacing one of this name that has left by `export --move` or `rm`.
     pub fn place(mut self, now: Time) -> Result<Appeared> {
         let Some(remote) = self.store.records.remote() else { return self.dir.place(now) };
         let Some(prepared) = self.create(remote, now)? else { return Ok(Appeared::New) };
@@ -54,7 +54,7 @@ impl<'s> AgentImport<'s> {
             return Err(agent_exists(name));
         }
         // From the change below on, records may name the prepared local directory, even if the
-        // answer is lost. No arrivals are lost, because a moved agent accepts none.
+        // answer is lost. No arrivals are lost, because an agent marked as moved accepts none.
         self.dir.may_be_named(true);
         locked.replace(&|each| all(&self.agent, &prepared, now, each))?;
         self.store.local.agent(self.agent.name()).move_in(&prepared)?;

@@ -169,8 +169,8 @@ impl Store {
         self.backend().guest()
     }
 
-    /// Refuses an agent of a pool that this machine does not tick. A store that is not shared has
-    /// no pools.
+    /// Refuses an agent of a pool (named group of agents) that this machine does not tick. A store
+    /// for a single machine has no pools.
     pub fn refuse_other_pool(&self, agent: &Agent<'_>) -> Result<()> {
         if !self.properties().is_shared {
             return Ok(());
@@ -235,7 +235,7 @@ impl Store {
         Ok(delivered.map(|state| decode(Path::new(layout::STATE), state.as_bytes())))
     }
 
-    /// Creates an agent, complete: no other command sees a part of it.
+    /// Creates an agent at once: no other command sees an incomplete agent.
     pub fn create(&self, new: &NewAgent) -> Result<()> {
         let (name, mut ops) = (&new.identity.name, ops::of_new(new));
         let is_new = match &self.records {
@@ -303,7 +303,7 @@ impl Store {
         Ok(findings)
     }
 
-    /// Returns the agent that had a name until it was renamed; of several, the last.
+    /// Returns the agent that was named `former` until a rename; if several were, the last of them.
     pub fn successor(&self, former: &AgentName) -> Result<Option<AgentName>> {
         let mut found = None;
         for (name, identity) in self.backend().formerly_named(former)? {
@@ -316,7 +316,7 @@ impl Store {
         Ok(found.map(|(_, name)| name))
     }
 
-    /// Refuses a name that is taken, even by an agent that was moved away.
+    /// Error if an agent has the name, even an agent that is marked as moved.
     pub fn refuse_name(&self, name: &AgentName) -> Result<()> {
         if self.backend().is_taken(name)? { Err(agent_exists(name)) } else { Ok(()) }
     }

@@ -34,11 +34,11 @@ pub fn of_new(new: &NewAgent) -> Vec<Op> {
     ops
 }
 
-/// Returns the operation for a state with this text, with its due time.
+/// Returns the operation that replaces the state by this text, with its due time.
 ///
-/// An agent that is not idle is due at once. So is an agent with a run, with open tasks, or with
-/// messages or notifications to deliver: only the files outside the records show if their processes
-/// live.
+/// An agent is due at once if it is not idle, or has a run, open tasks, or messages or
+/// notifications to deliver: only files outside the records show if the processes of these are
+/// alive.
 pub fn state(state: &State, text: String) -> Op {
     Op::State { revision: state.revision, due: due(state), is_at_rest: state.is_at_rest(), text }
 }

@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    /// Returns the agents that have the slots. Without a database, a free slot has its last agent.
+    /// Returns the agents that have slots, and without a database the last agents of free slots.
     pub fn slot_holders(&self, slots: u32) -> Vec<Occupant> {
         let Some(remote) = self.records.remote() else { return self.local.slot_holders(slots) };
         let found = remote.slots(None).unwrap_or_default();

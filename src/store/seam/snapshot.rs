@@ -112,23 +112,23 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Queries on open records.
+/// Queries on records that have not ended.
 impl Snapshot<'_> {
-    /// Returns every open record of a kind, sorted by id.
+    /// Returns every record of a kind that has not ended, sorted by id.
     pub fn open<T: OpenRecord>(&self) -> Result<Vec<T>> {
         let texts = self.view()?.open(T::PLANE)?;
         texts.iter().map(|(id, text)| self.decoded_open(id, text)).collect()
     }
 
-    /// Returns one open record.
+    /// Returns the record with this id, if it has not ended.
     pub fn open_one<T: OpenRecord>(&self, id: T::Id) -> Result<Option<T>> {
         let id = id.to_string();
         let text = self.view()?.open_one(T::PLANE, &id)?;
         text.map(|text| self.decoded_open(&id, &text)).transpose()
     }
 
-    /// Decodes an open record. Refuses a record that is stored under another id: the next change
-    /// would be written under the record's own id and leave this copy behind.
+    /// Decodes a record that has not ended. Refuses a record that is stored under another id: the
+    /// next change would be written under the record's own id and leave this copy behind.
     fn decoded_open<T: OpenRecord>(&self, id: &str, text: &str) -> Result<T> {
         let place = self.records.place(layout::open(T::PLANE, id));
         let mut record: T = decode(&place, text.as_bytes())?;
@@ -143,7 +143,7 @@ impl Snapshot<'_> {
         Err(Error::damaged(place, format!("its content is {own}: a record lies under its own id")))
     }
 
-    /// Returns the ids of the open records of a kind, sorted.
+    /// Returns the ids of the records of a kind that have not ended, sorted.
     pub fn open_ids<T: OpenRecord>(&self) -> Result<Vec<T::Id>> {
         Ok(self.view()?.open_ids(T::PLANE)?.iter().filter_map(|id| id.parse().ok()).collect())
     }
@@ -152,7 +152,7 @@ impl Snapshot<'_> {
         self.view()?.is_open(T::PLANE, &id.to_string())
     }
 
-    /// Returns the plan of an open work item, a Markdown text.
+    /// Returns the plan of a work item that is not completed, a Markdown text.
     pub fn plan(&self, id: WorkId) -> Result<Option<String>> {
         self.view()?.plan(&id.to_string())
     }
@@ -337,15 +337,15 @@ impl Snapshot<'_> {
 
 /// Queries on files that other programs and people have put into the inbox of a state directory.
 impl Snapshot<'_> {
-    /// Returns the dropped files, in the order in which a step claims them.
+    /// Returns files that programs put into the inbox, in the order in which a step claims them.
     pub fn dropped(&self) -> Result<Vec<Dropped>> {
         let mut found = self.view()?.submissions()?;
         found.retain(|file| !self.is_left_out(&file.name()));
         Ok(found)
     }
 
-    /// Returns the time when a dropped file was put into the inbox: its ctime, since a rename
-    /// keeps the mtime. `None` if the file is gone.
+    /// Returns the time when another program put this file into the inbox: its ctime, since a
+    /// rename keeps the mtime. `None` if the file is gone.
     pub fn dropped_at(&self, file: &Dropped) -> Result<Option<Time>> {
         submissions::dropped_at(&self.records.local.dir, file)
     }
@@ -355,23 +355,23 @@ impl Snapshot<'_> {
         submissions::read(&self.records.local.dir, file)
     }
 
-    /// Returns the files of the inbox on this machine.
+    /// Returns a view of the agent's local files, for reads of the inbox directory.
     fn files(&self) -> View<'_> {
         View::settled(&self.records.local.dir)
     }
 
-    /// Returns the rejected files, with the reasons.
+    /// Returns the inbox files that no step could admit, with the reasons.
     pub fn rejected(&self, state: &State) -> Result<Vec<Rejected>> {
         submissions::rejected(&self.files(), state)
     }
 
-    /// Counts the rejected files.
+    /// Counts the inbox files that no step could admit.
     pub fn count_rejected(&self, state: &State) -> Result<usize> {
         let names = submissions::rejected_names(&self.files(), self.view()?.has_rejected()?)?;
         Ok(names.len() + quarantine::passed_over(state).len())
     }
 
-    /// True if no rejected file is left. Does not list the inbox.
+    /// True if no rejected file is left in `rejected/` or in the inbox. Does not list the inbox.
     pub fn is_none_rejected(&self, state: &State) -> Result<bool> {
         Ok(quarantine::passed_over(state).is_empty() && submissions::nothing_rejected(&self.files())?)
     }
@@ -382,7 +382,7 @@ impl Snapshot<'_> {
     }
 }
 
-/// Name of a hint in the inbox.
+/// Returns the file name of a hint in the inbox.
 fn hint_name(id: MessageId) -> String {
     format!("w-{id}.json")
 }
