@@ -22,7 +22,7 @@ pub fn inside(session: &Session, store: &Store) -> Result<Option<AgentName>> {
     if is_nested() { Ok(None) } else { session.called_in(store) }
 }
 
-/// Returns the origin to record when this command starts or stops an agent.
+/// Returns the origin (operator or agent) to record when this command starts or stops an agent.
 pub fn actor(session: &Session, store: &Store) -> Result<Origin> {
     Ok(inside(session, store)?.map_or(authority::OPERATOR, |name| authority::agent(&name)))
 }
@@ -83,12 +83,12 @@ pub fn outside(session: &Session, store: &Store, verb: &str) -> Result<()> {
 }
 
 /// Returns the agents on which a command acts: the named agents, or with `all` every agent on which
-/// the caller may act.
+/// the calling turn, task or operator may act.
 pub fn governed(session: &Session, store: &Store, named: &[AgentName], all: bool) -> Result<Vec<AgentName>> {
     governed_among(session, store, agents(store, named, all)?, all)
 }
 
-/// Removes the agents on which the caller may not act from `names`, if `all` is set.
+/// If `all` is set, removes from `names` the agents on which the calling turn or task may not act.
 pub fn governed_among(
     session: &Session,
     store: &Store,
@@ -109,7 +109,7 @@ pub fn governed_among(
 }
 
 /// Error when a private agent does not accept messages from a turn or task of `speaker`. Returns
-/// the trigger kind of such messages, if it differs from the default of their message kind.
+/// the trigger kind of accepted messages; `None` for the default of their message kind.
 pub fn check_accepts(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<TriggerKind>> {
     if agent.name() == speaker {
         return Ok(None);
@@ -134,7 +134,7 @@ pub fn leave_out_others(
     status
 }
 
-/// Maximum number of generations between an agent and a descendant.
+/// Maximum number of generations that are searched for an ancestor of an agent.
 const DESCENDANTS: usize = 1000;
 
 /// Error when a turn or task stops its own agent or an ancestor: the stop would wait for the end of
@@ -165,13 +165,13 @@ pub fn refuse_from_inside(context: Context<'_>, verb: &str) -> Result<()> {
         .with_hint(format!("end the {what}; then {verb} the agent from outside")))
 }
 
-/// Error when a member of the sharing group needs more rights than to write to the inbox. `what`
-/// names the flag or field in the message.
+/// Error when the caller is a member of the sharing group, who may only write to the inbox. `what`
+/// names the flag or field that needs more rights in the message.
 pub fn owners(store: &Store, what: &str) -> Result<()> {
     if store.guest().is_some() { Err(owners_only(what).into()) } else { Ok(()) }
 }
 
-/// Returns the refusal for a member of the sharing group, which names `what`.
+/// Returns the refusal of `what`, a flag or field, to a member of the sharing group.
 pub fn owners_only(what: &str) -> Refusal {
     let message =
         format!("{what}: that needs the agent's records, and of these only the inbox is shared with you");

@@ -35,7 +35,7 @@ pub fn quick(store: &Store, now: Time) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Checks every record of one agent. Without its lock, a finding may be about an unfinished change.
+/// Checks every record of one agent. Without its lock, findings may be about an unfinished commit.
 pub fn agent<'a>(of: &'a AsFiles<'_>) -> Checkup<'a> {
     let (agent, mut checkup) = (of.agent(), Checkup::new(of.files()));
     if let Some(state) = essentials(&mut checkup) {
@@ -96,7 +96,7 @@ fn essentials(checkup: &mut Checkup<'_>) -> Option<State> {
     Some(state)
 }
 
-/// Warns of a run or a task of another state directory, from which this directory was copied.
+/// Warns of a run or task in another state directory, if this one is a copy of that directory.
 pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Result<()> {
     let (state, tasks) = agent.read(|seen, state| Ok((state, seen.open::<Task>()?)))?;
     let name = agent.name();
@@ -121,7 +121,7 @@ pub fn elsewhere(checkup: &mut Checkup<'_>, agent: &Agent<'_>, now: Time) -> Res
     Ok(())
 }
 
-/// Checks that records named by `state.json` exist, and that no open record has a terminal status.
+/// Checks that the records that `state.json` names exist, and that no ended record is left open.
 fn references(checkup: &mut Checkup<'_>, state: &State, open: &ReadableRecords) {
     let mut find = |kind, message| checkup.find(FindingSubject::State, kind, message, Remedy::NONE);
     if state.open_tasks == 0 && !open.tasks.is_empty() {
@@ -181,7 +181,7 @@ fn waits(checkup: &mut Checkup<'_>, open: &ReadableRecords) {
     }
 }
 
-/// Returns text about the message that an active wait needs and that is missing in the inbox.
+/// Returns text about the message that would end a wait and that is missing in the inbox.
 fn lacks(wait: &Wait, open: &ReadableRecords) -> Option<&'static str> {
     let is_queued = |message| Ok::<_, Infallible>(open.queued.contains(&message));
     let has_result = |task, known| match known {

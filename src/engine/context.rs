@@ -30,7 +30,7 @@ use super::owner::away;
 use super::session::{Pending, Session};
 
 /// Divisor of `retention.output`: after a run that has written more than the quotient, the next
-/// step that comes to rest checks all run directories.
+/// step without work checks all run directories for expired output.
 const OUTPUT_DIVISOR: u64 = 100;
 
 /// Maximum width of an attention's text, in columns. A longer text, which may come from outside, is
@@ -46,7 +46,7 @@ pub struct Context<'a> {
 
 /// Result of a change to an agent's records.
 pub struct Committed<T> {
-    /// Return value of the function that changed the draft.
+    /// Return value of the function that made the change.
     pub made: T,
     /// State of the agent after the change.
     pub state: State,
@@ -54,7 +54,7 @@ pub struct Committed<T> {
     pub is_changed: bool,
 }
 
-/// Transaction on an agent: its lock, and the draft of its changed records.
+/// Transaction on an agent: its lock, and a draft, which holds the uncommitted changes.
 pub struct OpenTxn<'a> {
     context: Context<'a>,
     pub locked: AgentTxn<'a>,
@@ -76,7 +76,7 @@ impl<'a> Context<'a> {
         self.load(self.agent.change(self.session.clock.now())?)
     }
 
-    /// Takes the lock without waiting, and loads the records. `None`: another process has the lock.
+    /// Takes the agent's lock without waiting, and loads the records. `None` if it is taken.
     pub fn try_open(self) -> Result<Option<OpenTxn<'a>>> {
         self.agent.try_change(self.session.clock.now())?.map(|locked| self.load(locked)).transpose()
     }
@@ -87,12 +87,12 @@ impl<'a> Context<'a> {
         Ok(OpenTxn { context: self, locked, draft })
     }
 
-    /// Returns a draft with `state`, which was read under the lock `locked`, and the other records.
+    /// Returns the records with `state`, which was read under the lock `locked`, as an empty draft.
     pub fn draft(self, locked: &AgentTxn<'_>, state: State) -> Result<Draft> {
         self.draft_of(&locked.snapshot(&state)?, state)
     }
 
-    /// Returns a draft with `state` and the other records, read from an open snapshot.
+    /// Returns `state` and the other records, read from a snapshot, as a draft for changes.
     pub fn draft_of(self, seen: &Snapshot<'_>, state: State) -> Result<Draft> {
         let now = self.session.clock.now();
         let at = Loading { lease: LeaseState::Free, now, purpose: Purpose::Look };
@@ -111,8 +111,8 @@ impl<'a> Context<'a> {
         self.open()?.change(rule)
     }
 
-    /// Changes the records by the function `rule` without waiting for the lock. Returns `None` if
-    /// another process has the lock.
+    /// Changes the records by the function `rule` without waiting for the agent's lock. Returns
+    /// `None` if another process has the lock.
     pub fn try_change<T, E: Into<Error>>(
         self,
         rule: impl FnOnce(&mut Draft) -> Result<T, E>,
@@ -120,16 +120,15 @@ impl<'a> Context<'a> {
         self.try_open()?.map(|open| open.change(rule)).transpose()
     }
 
-    /// Commits the draft, unless it is unchanged, and collects its transitions and attentions for
-    /// [`Context::notify`]. Returns the records after the commit.
+    /// Commits the changes of a draft, if there are any, and collects its transitions and
+    /// attentions for [`Context::notify`]. Returns the records after the commit.
     pub fn commit(self, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<Records> {
         if draft.is_empty() {
             return Ok(draft.records);
         }
         let Context { session, agent } = self;
         if let Some(waited) = locked.take_wait() {
-            // A wait for the lock alone causes no commit, because an empty draft has returned
-            // above.
+            // A wait for the lock alone causes no commit: an unchanged draft has returned above.
             draft.records.state.meters.lock.add(waited);
         }
         let mut pending = session.pending.borrow_mut();
@@ -140,7 +139,7 @@ impl<'a> Context<'a> {
         let pending = &mut pending[at].1;
         let raised = draft.raised().to_vec();
         let (mut transaction, mut records) = draft.finish_and_keep()?;
-        // Hooks are not told of transitions by a command that a hook has called.
+        // A command that a hook has called tells no hook of its transitions.
         let is_nested = is_nested();
         let moves = if is_nested { Vec::new() } else { std::mem::take(&mut transaction.moves) };
         let heard = heard(agent, &raised, &moves);
@@ -165,15 +164,15 @@ impl<'a> Context<'a> {
         open.commit().map(drop)
     }
 
-    /// Commits the end of abandoned critical sections, if there are any and the agent's lock is
-    /// free. Returns the resulting state.
+    /// Commits the end of critical sections whose command has died, if there are any and the
+    /// agent's lock is free. Returns the resulting state.
     pub fn end_abandoned_sections(self, state: State) -> Result<State> {
         let now = self.session.clock.now();
         let Some(run) = &state.current_run else { return Ok(state) };
         if !run.sections.iter().any(|section| is_abandoned(self.agent, run, section, now)) {
             return Ok(state);
         }
-        // `try_open` has ended the sections of dead processes in its draft, so a commit is enough.
+        // `try_open` has already ended these sections in its draft, so a commit is enough.
         let opened = self.try_open()?;
         opened.map_or(Ok(state), |open| open.commit())
     }
@@ -191,8 +190,8 @@ impl<'a> Context<'a> {
     }
 
     /// Clears the directory of a settled run. Errors are ignored, because the whole directory is
-    /// removed after its retention period. Must be called after the hooks were notified of the
-    /// settlement.
+    /// removed after its retention period. Must be called after [`Context::notify`] has told hooks
+    /// of the settlement.
     pub fn clear_run(self, run: &Run, retention: Retention) {
         let _ = self.agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
         let written = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
@@ -268,9 +267,9 @@ impl<'a> Context<'a> {
         sent
     }
 
-    /// Runs the hook for each notification. Removes from the outbox those for which the hook has
-    /// run or is not installed any more. If this process is killed, the next step repeats the
-    /// interrupted notification and continues.
+    /// Runs the hook for each notification. Then removes from the outbox those for which the hook
+    /// has run or is no longer installed. After a kill of this process the next step runs the
+    /// interrupted hook again and continues.
     fn send(self, news: &[Notification]) -> Result<()> {
         let Context { session, agent } = self;
         let alarmed = hooks::find(self, HookName::OnAttention);
@@ -283,7 +282,7 @@ impl<'a> Context<'a> {
                 Notification::Attention(attention) => {
                     (&alarmed, HookEvent::about(agent.name(), attention), attention.again)
                 }
-                // The hook gets transitions in order, so an interrupted one delays all later ones.
+                // Transitions must reach the hook in order: those after an interrupted one wait.
                 Notification::Transition(_) if is_interrupted => continue,
                 Notification::Transition(change) => {
                     (&changed, HookEvent::transition(agent.name(), change), change.again)
@@ -316,7 +315,7 @@ impl<'a> Context<'a> {
 }
 
 impl<'a> OpenTxn<'a> {
-    /// Changes the draft by the function `rule`, commits the draft, and releases the lock.
+    /// Changes the records by the function `rule`, commits the changes, and releases the lock.
     pub fn change<T, E: Into<Error>>(
         mut self,
         rule: impl FnOnce(&mut Draft) -> Result<T, E>,
@@ -326,14 +325,14 @@ impl<'a> OpenTxn<'a> {
         Ok(Committed { made, state: self.commit()?, is_changed })
     }
 
-    /// Commits the draft and releases the lock. Returns the resulting state of the agent.
+    /// Commits the changes and releases the lock. Returns the resulting state of the agent.
     pub fn commit(self) -> Result<State> {
         Ok(self.context.commit(&self.locked, self.draft)?.state)
     }
 }
 
 /// Returns the notifications for which a hook is installed. Attentions come first, because the hook
-/// of transitions may take long or be killed.
+/// for transitions may take long or be killed.
 fn heard(agent: &Agent<'_>, raised: &[Attention], moves: &[PendingTransition]) -> Vec<Notification> {
     let mut heard = Vec::new();
     if !raised.is_empty() && program(agent, HookName::OnAttention).is_some() {
@@ -345,8 +344,8 @@ fn heard(agent: &Agent<'_>, raised: &[Attention], moves: &[PendingTransition]) -
     heard
 }
 
-/// True if the process of a command's critical section is gone. False if that is unknown, or if the
-/// process is on another machine.
+/// True if a critical section belongs to a command whose process has died. False if that is
+/// unknown, or if the process is on another machine.
 fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Time) -> bool {
     section.of_command
         && away(agent, run, now).is_ok_and(|away| away.is_none())
@@ -355,7 +354,7 @@ fn is_abandoned(agent: &Agent<'_>, run: &CurrentRun, section: &Section, now: Tim
             .is_ok_and(|local| matches!(local.is_section_held(run.run_id, section.number), Ok(false)))
 }
 
-/// True if a run has a critical section that ends when a process exits, without a new record.
+/// True if a critical section of a run belongs to a command: its end is not written to a record.
 pub fn has_command_section(run: &CurrentRun) -> bool {
     run.sections.iter().any(|section| section.of_command)
 }

@@ -20,11 +20,11 @@ use super::outbox;
 use super::secret::Secret;
 use super::tasks::{self, check, permanent_end};
 
-/// Reason with which a child's message is dropped when its delegation is cancelled.
+/// Reason in the record of a child's message that is dropped because its delegation is cancelled.
 const CANCELLED: &str = "delegation_cancelled";
 
-/// Creates and starts the child if necessary, and sends the child the message of a delegation.
-/// Idempotent. Does nothing while another process hands over the task.
+/// Creates and starts the child agent if necessary, and sends it the message of a delegation.
+/// Idempotent. Does nothing while another process sends the message.
 pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     let Context { session, agent: parent } = context;
     let store = context.store();
@@ -44,7 +44,7 @@ pub fn hand_over(context: Context<'_>, id: TaskId) -> Result<()> {
     context.change(|draft| rules::handed_over(draft, id)).map(drop)
 }
 
-/// Returns the child and the assignment of a delegation that is still to be handed over.
+/// Returns the child, and the message and settings for it, if the message is not sent yet.
 fn pending_assignment(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentName, Box<Assignment>)>> {
     let task = parent.read(|seen, _| seen.open_one::<Task>(id))?;
     Ok(task.filter(|task| task.status == TaskStatus::Queued).and_then(|task| match task.job {
@@ -53,7 +53,7 @@ fn pending_assignment(parent: &Agent<'_>, id: TaskId) -> Result<Option<(AgentNam
     }))
 }
 
-/// Creates the child unless it exists, and starts it unless it is started.
+/// Creates the child agent unless it exists, and starts it unless it is started.
 fn ensure_child(context: Context<'_>, name: &AgentName, policy: &str) -> Result<()> {
     let (session, store, parent) = (context.session, context.store(), context.agent.name());
     check(store, parent, name, policy)?;
@@ -68,7 +68,7 @@ fn ensure_child(context: Context<'_>, name: &AgentName, policy: &str) -> Result<
             secret_sha256: Secret::draw(session, store, &Verify::Secret, None)?.sha256(),
         };
         match make(session, store, new) {
-            // Another process has created the child meanwhile; the child must fit this delegation.
+            // Another process has just created this agent, which must be a child of `parent`.
             Err(Error::Refused { kind: "agent_exists", .. }) => check(store, parent, name, policy)?,
             made => {
                 made?;
@@ -112,7 +112,7 @@ pub fn withdraw_delegation<T>(
     let is_back = withdraw(child, *message_id)?;
     let stopped = stop(child)?;
     if !is_back {
-        // The message that a run had claimed must not run again.
+        // The ended run may have put its message back into the queue; it must not run again.
         withdraw(child, *message_id)?;
     }
     Ok(Some(stopped))

@@ -35,8 +35,8 @@ pub enum DeliveryProof<'a> {
 /// the answer takes as long as for a known trigger.
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// Returns the trigger, and the way in which the sender was authenticated. Wrong secret, revoked
-/// trigger and unknown trigger all return `None`. `agent` is `None` if no agent has the name.
+/// Returns the trigger, and the way in which the sender was authenticated. `None` for a wrong
+/// secret, a revoked or unknown trigger, or without an `agent`, because no agent has the name.
 pub fn open(
     agent: Option<&Agent<'_>>,
     id: Option<TriggerId>,
@@ -70,7 +70,7 @@ pub fn open(
 /// Puts an authenticated delivery into the inbox. The delivery is durable when this returns.
 ///
 /// Without a dedupe key, writes one new file and takes no lock. With a key, takes the agent's lock
-/// for the lookup.
+/// to look for an earlier message.
 pub fn deliver(
     context: Context<'_>,
     policy: &Policy,
@@ -189,13 +189,13 @@ impl AdmittedArrival {
 pub enum OnRepeat {
     /// Returns the id of the earlier message with the dedupe key, and changes nothing.
     Answer,
-    /// Also puts the earlier message with the dedupe key back into the queue if it has failed.
+    /// Like `Answer`, but puts the earlier message back into the queue if it has failed.
     RetryFailed,
 }
 
 /// Admits each message, unless its dedupe key was admitted within `limits.dedupe_window`; then
 /// returns the id of the earlier message. All new messages and their keys are committed in one
-/// transaction. With `later`, timers hold the new messages until that time.
+/// transaction. With `later`, timers keep the new messages until that time.
 pub fn admit_each_once(
     context: Context<'_>,
     policy: &Policy,

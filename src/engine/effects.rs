@@ -1,5 +1,5 @@
-//! Effects: actions outside the records of an agent, due after a commit or found by a step.
-//! Settlement of runs whose tick is gone, and recovery from failure (contract, execution §9).
+//! Effects: actions outside the records of an agent, which follow a commit or which a step finds
+//! due. Settlement of runs whose tick has died, and recovery from failure (contract, execution §9).
 
 use crate::error::Result;
 use crate::local::Subject;
@@ -35,17 +35,17 @@ use super::turn::{before_suspension, settle_in_draft, settle_refusable};
 /// Action outside an agent's records. If this process is killed, the next step finds the action.
 #[derive(Debug)]
 pub enum Effect {
-    /// Notify the hooks of the commits of this process.
+    /// Notify people and hooks of the commits of this process.
     Tell,
-    /// Notify the hooks of commits of killed processes.
+    /// Notify people and hooks of earlier commits of which other processes have not notified them.
     TellAbandoned,
-    /// Settle the parent's task if this child has completed it.
+    /// Settle the parent's task if this child has completed, failed or stopped.
     TellParent,
-    /// Settle a run whose tick is gone. The caller holds the lease.
+    /// Settle a run whose tick has died. The caller holds the run's lease.
     Settle(RunId),
     /// Deliver the messages in the outbox to other agents.
     Deliver,
-    /// Run the action that an open task needs.
+    /// Do what a task that has not ended needs.
     Task(Box<Task>, TaskAction),
     /// End the tasks of an agent that stopped itself after a failure.
     EndTasks,
@@ -53,7 +53,7 @@ pub enum Effect {
     Clear(Box<Run>, Retention),
 }
 
-/// Returns the effects for the preparatory action `before`, which precedes loading the records.
+/// Returns the effects that carry out `before`, which a step does before it loads the records.
 pub fn before(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -100,8 +100,8 @@ pub fn after_settlement(state: &State, run: Option<Run>, retention: Retention) -
     [Effect::Tell].into_iter().chain(clear).chain(after_failure(state)).collect()
 }
 
-/// Returns the effect that ends the tasks of an agent that stopped itself after a failure. A `stop`
-/// command ends the tasks itself.
+/// Returns the effect that ends the tasks of an agent that stopped itself after a failure. `None`
+/// after a `stop` command, which ends the tasks itself.
 pub fn after_failure(state: &State) -> Option<Effect> {
     let by_stop = |terminal| matches!(terminal, Terminal::Aborted | Terminal::Completed);
     let was_stopped = state.last_turn.as_ref().is_some_and(|turn| by_stop(turn.terminal));
@@ -147,8 +147,8 @@ impl Context<'_> {
         Ok(settled)
     }
 
-    /// Settles the parent's task at once if this child has completed it. Errors are only reported,
-    /// because the parent's next step also settles the task.
+    /// Settles the parent's task at once if this child has completed, failed or stopped. Errors are
+    /// only reported, because the parent's next step also settles the task.
     pub fn settle_parent(self) {
         if let Err(error) = try_to_settle(self) {
             let name = self.agent.name();
@@ -178,7 +178,7 @@ fn try_to_settle(context: Context<'_>) -> Result<()> {
     if parent.peek()?.open_tasks == 0 {
         return Ok(());
     }
-    // Other children settle their tasks in their own steps, so only tasks of this child matter.
+    // Tasks of other children are left to the steps of those children.
     let tasks = parent.unchecked_snapshot().open::<Task>()?;
     for task in tasks.into_iter().filter(|task| task.child() == Some(child.name())) {
         if let Some(TaskAction::End(end)) = due_with_child(store, &task, session.clock.now())? {
@@ -188,7 +188,7 @@ fn try_to_settle(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Settles a run whose tick is gone. The caller must hold the run's lease. Ends leftover processes
+/// Settles a run whose tick has died. The caller must hold the run's lease. Ends leftover processes
 /// first, because the message may be claimed again after the settlement. Uses the end of the turn
 /// that the tick noted, if any. Returns the effects that follow; `None` if already settled.
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
@@ -216,8 +216,8 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
 }
 
 /// Recovers a failed agent, or continues a recovery. If the hook `on-recovery-start` is installed,
-/// the hook runs without the lock and must succeed, and the caller must hold the lease. Returns the
-/// records after the recovery, and the reason if the recovery has failed.
+/// the hook runs without the agent's lock and must succeed, and the caller must hold the run's
+/// lease. Returns the records after the recovery, and the reason if the recovery has failed.
 pub fn recover(
     context: Context<'_>,
     locked: AgentTxn<'_>,
@@ -235,7 +235,7 @@ pub fn recover(
     drop(locked);
     context.notify();
     let event = HookEvent::of(&begun, ExecutionState::Runnable, Some(cause.to_owned()));
-    // A `stop` changes the execution state, and must then end the recovery and its hook.
+    // A `stop` changes the execution state, and so ends the recovery and its hook.
     let is_over = |state: &State| state.execution != begun.execution;
     let mut monitor = (LeaseKeeper(lease), of_state(context, is_over));
     let failure = hook.run_within(&event, limit, &mut monitor)?;

@@ -17,7 +17,7 @@ pub fn claimant(store: &Store) -> Result<RunClaimant> {
     Ok(RunClaimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 
-/// Returns the path of the workspace as the turn gets it, without symbolic links if it exists.
+/// Returns the path of the workspace, without symbolic links if the workspace exists.
 pub fn workspace_path(store: &Store, policy: &Policy) -> PathBuf {
     let path = &policy.workspace.path;
     let anchor = store.anchor();
@@ -92,7 +92,7 @@ pub fn set(env: &mut Vec<(OsString, OsString)>, name: &str, value: OsString) {
 pub fn fault(agent: &Agent<'_>, policy: &Policy) -> Option<String> {
     let argv: Vec<OsString> = match policy.turn.command.as_ref()? {
         CommandSpec::Argv(argv) => argv.iter().map(OsString::from).collect(),
-        // Only a shell can find all commands of a line, but a path at the start is a command.
+        // Only a shell can find the commands of a line, but a path as first word can be checked.
         CommandSpec::Line(line) => {
             let first = line.split_whitespace().next().filter(|word| is_path(word))?;
             vec![OsString::from(first)]
@@ -103,7 +103,7 @@ pub fn fault(agent: &Agent<'_>, policy: &Policy) -> Option<String> {
     program::fault(&argv, &agent.store().anchor().leads_to(&policy.turn.workdir), path)
 }
 
-/// True if a shell takes the word literally, as the path of a program.
+/// True if a word has a slash and nothing that a shell would expand, so that it is a path.
 fn is_path(word: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
     word.contains('/') && word.chars().all(is_plain)

@@ -14,7 +14,7 @@ use crate::store::{Agent, RecordWatch};
 
 use super::session::Session;
 
-/// Follows the events of agents. Returns each event once, in the order of sequence numbers.
+/// Follows the events of agents. Returns each event of an agent once, ordered by sequence number.
 #[derive(Debug, Default)]
 pub struct Follower {
     /// Sequence number of the last event that was returned, by agent.
@@ -81,7 +81,7 @@ pub struct ProcessOutput<'a> {
 }
 
 impl ProcessOutput<'_> {
-    /// Prints the output so far, and if followed also all further output until the process has
+    /// Prints the output so far; with `is_followed` also further output until the process has
     /// ended. `object` makes the JSON object for a piece of output.
     pub fn print(
         &self,

@@ -35,11 +35,11 @@ pub const TICK_GRACE: Duration = SCAN_PAUSE.saturating_mul(QUIET_SCANS);
 /// Pause of `stop` between two searches for processes of the run.
 const SCAN_PAUSE: Duration = Duration::from_millis(100);
 
-/// Number of searches without processes after which `stop` does not wait for the tick.
+/// Number of searches without any process of the run after which `stop` settles the run itself.
 const QUIET_SCANS: u32 = 20;
 
 /// Assumed duration of a shutdown hook without a timeout. If `stop` is killed while the hook runs,
-/// the tick ends the turn after that time and the grace.
+/// the tick ends the turn after this duration and the grace period.
 const HOOK_WITHOUT_LIMIT: Span = Span::from_secs(24 * 3600);
 
 /// Starts an agent that is stopped or new, if `by` may start it. Returns the status before.
@@ -77,7 +77,7 @@ pub fn start_agent(context: Context<'_>, by: &Origin) -> Result<(AgentStatus, Co
 pub struct Stop {
     /// Time for the turn to end after SIGTERM; `None`: `timeouts.shutdown` of the policy.
     pub grace: Option<Span>,
-    /// True if the stop does not wait for an open critical section of the run.
+    /// True if the stop does not wait for a critical section, in which the turn would be protected.
     pub now: bool,
     pub requeue: bool,
     pub reason: Option<String>,
@@ -105,8 +105,8 @@ pub struct Stopped {
     pub changed: bool,
     pub run: Option<EndedRun>,
     pub tasks: Vec<TaskId>,
-    /// Error that kept the run, a task or the workspace from being released. The agent is stopped
-    /// even then.
+    /// Error because of which the run, a task or the workspace was not released. The agent is
+    /// stopped even then.
     pub cleared: Result<()>,
 }
 
@@ -118,8 +118,8 @@ impl Stopped {
     }
 }
 
-/// Stops an agent: sets the status, runs the shutdown hook, and ends the run as far as possible.
-/// Also returns the time that the turn got to end.
+/// Stops an agent: sets the status, runs the shutdown hook, and ends the run if it is on this
+/// machine. Also returns the grace period that the turn got.
 pub fn stop_run(context: Context<'_>, how: &Stop) -> Result<(Stopped, Span)> {
     let (mut stopped, before) = commit_stop(context, how)?;
     let mut end = || end_run_of_stopped(context, &mut stopped, &before);
@@ -139,7 +139,7 @@ struct BeforeStop<'a> {
     was_recovering: bool,
     grace: Span,
     preemption: PreemptionPolicy,
-    /// Shutdown hook that runs while `stop` ends the run. `None` if no hook is left to run.
+    /// Shutdown hook that is to run while `stop` ends the run; `None` if it has run or is missing.
     beside: Option<(InstalledHook<'a>, HookEvent)>,
 }
 
@@ -174,7 +174,7 @@ fn end_run_of_stopped(context: Context<'_>, stopped: &mut Stopped, before: &Befo
 }
 
 /// Commits the status `stopped`, runs the shutdown hook, and commits that the shutdown begins.
-/// Without a hook, or with `how.now`, there is one commit. With `how.now` the hook is returned, so
+/// Without a hook, or with `how.now`, both are one commit. With `how.now` the hook is returned, so
 /// that the caller runs the hook while it ends the turn.
 fn commit_stop<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeStop<'a>)> {
     let mut open = context.open()?;
@@ -183,7 +183,7 @@ fn commit_stop<'a>(context: Context<'a>, how: &Stop) -> Result<(Stopped, BeforeS
     let grace = how.grace.unwrap_or(draft.records.policy.timeouts.shutdown);
     let hook = hooks::find(context, HookName::OnShutdown);
     let (first, beside) = if how.now { (None, hook) } else { (hook, None) };
-    // Deadline for the tick to end the turn, in case this stop is killed while its hook runs.
+    // Time after which the tick ends the turn, in case this process is killed while the hook runs.
     let at_most = match &first {
         Some(_) => grace.plus(draft.records.policy.timeouts.of_hook(None).0.unwrap_or(HOOK_WITHOUT_LIMIT)),
         None => grace,
@@ -250,7 +250,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: E
     }
     let (run, retention) = (draft.settled_run().cloned(), draft.records.policy.retention);
     let state = open.commit()?;
-    // A live tick, which holds the lease, notes the end of the turn and then clears the directory.
+    // If the tick of the run lives, it holds the lease and clears the directory itself.
     if let (Some(run), Ok(Some(_lease))) = (run, agent.lease(Subject::Run, now)) {
         context.clear_run(&run, retention);
     }
@@ -263,8 +263,8 @@ fn kill_at(agent: &Agent<'_>, run_id: RunId) -> Result<Option<Time>> {
     Ok(run.and_then(|run| run.stopping).map(|stopping| stopping.kill_at))
 }
 
-/// Waits until no critical section protects a run on this machine, because the sections have ended
-/// or expired or the run is over. Changes such as `stop --now` take effect at once.
+/// Waits until no critical section protects a run on this machine from being ended: all have ended
+/// or expired, or the run is over. Changes such as `stop --now` take effect at once.
 pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &PreemptionPolicy) -> Result<()> {
     let Context { session, agent } = context;
     let now = session.clock.now();
@@ -289,9 +289,9 @@ pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &Pre
     }
 }
 
-/// Ends the processes of a run until its tick has settled it or is gone, or no process was found
-/// for a while. Returns true if a process had to be killed. The search is repeated, because a tick
-/// that has just claimed the run may start the command later.
+/// Ends the processes of a run until its tick has settled it or is gone, or until `QUIET_SCANS`
+/// searches have found no process. Returns true if a process had to be killed. The search is
+/// repeated, because a tick that has just claimed the run may start the command later.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: EndOrder) -> Result<bool> {
     let leader = agent.workdir().run(run_id).leader();
     let mut patience = Patience::of(grace);
@@ -309,7 +309,7 @@ fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: EndOr
     }
 }
 
-/// True once the tick of a run has settled the run or has died. Waits up to `patience`.
+/// Returns true once the tick of a run has settled the run or has died; false after `patience`.
 pub fn is_over(agent: &Agent<'_>, run_id: RunId, patience: Duration) -> Result<bool> {
     wait_until(patience, || {
         let is_settled = agent.peek()?.current_run.is_none_or(|run| run.run_id != run_id);

@@ -35,7 +35,7 @@ use super::session::Session;
 const OUTPUT_MAX: usize = 4096;
 
 names! {
-    /// Hooks, in the order in which an agent meets their events.
+    /// Hooks, in the order in which their events occur in the life of an agent.
     "hook" HookName {
         OnStartup = "on-startup",
         OnScheduled = "on-scheduled",
@@ -74,7 +74,7 @@ impl HookEvent {
         HookEvent::between((state.execution.state, to), &state.agent, (task_id, run_id), reason, failed)
     }
 
-    /// Replaces the execution state that the agent leaves.
+    /// Sets the execution state from which the agent comes.
     pub fn from(mut self, state: ExecutionState) -> HookEvent {
         self.data["from"] = json!(state);
         self
@@ -143,7 +143,7 @@ fn extend(object: &mut Value, fields: Value) {
     }
 }
 
-/// Prints the failure of a hook, if the caller continues in spite of the failure.
+/// Prints the failure of a hook, for a caller that continues in spite of the failure.
 pub fn report_failure(session: &Session, ran: Result<Option<HookFailure>>) {
     match ran {
         Ok(None) => {}
@@ -157,11 +157,11 @@ pub struct InstalledHook<'a> {
     context: Context<'a>,
     name: HookName,
     program: PathBuf,
-    /// Fencing token of the lease under which the hook runs; `None` without such a lease.
+    /// Fencing token of the lease of the run for which the hook runs; `None` without such a lease.
     fence: Option<u64>,
 }
 
-/// Returns the agent's hook, else that of the state directory; `None` for a call inside a hook.
+/// Returns the agent's hook, else that of the state directory; `None` if a hook calls this command.
 pub fn find(context: Context<'_>, name: HookName) -> Option<InstalledHook<'_>> {
     if is_nested() {
         return None;
@@ -197,8 +197,8 @@ impl std::fmt::Display for HookFailure {
 }
 
 impl InstalledHook<'_> {
-    /// Sets the fencing token of a run's lease. After the lease is lost, changes by commands of the
-    /// hook are refused.
+    /// Sets the fencing token of a run's lease. Commands of the hook can change no records once
+    /// another machine has taken over the lease.
     pub fn under(self, fence: Option<u64>) -> Self {
         InstalledHook { fence, ..self }
     }
@@ -210,7 +210,7 @@ impl InstalledHook<'_> {
     }
 
     /// Runs the hook until it ends, or `monitor` or a timeout ends it. `limit`: timeout of the
-    /// execution state in which the agent waits for the hook.
+    /// execution state in which the agent is meanwhile.
     pub fn run_within(
         &self,
         event: &HookEvent,
@@ -223,7 +223,7 @@ impl InstalledHook<'_> {
     }
 
     /// Runs the hook while `act` ends the run that the hook is about. Commands of the hook act for
-    /// the operator, because all processes that are marked as processes of the run are killed.
+    /// the operator and not for the run, because all processes marked with the run are killed.
     pub fn run_while<T>(
         &self,
         event: &HookEvent,
@@ -342,7 +342,7 @@ pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
     paths.filter(|path| path.is_file() && !hook::is_executable(path)).collect()
 }
 
-/// Returns which of the hooks that run between claim and start of a turn are installed.
+/// Returns the installed ones of the hooks that run between the claim and the start of a turn.
 pub fn before_start(agent: &Agent<'_>, state: &State) -> InstalledHooks {
     let is_there = |name| !is_nested() && program(agent, name).is_some();
     let goes_on = state.execution.state == ExecutionState::Suspended

@@ -20,10 +20,10 @@ use crate::store::{Agent, Dropped, Snapshot};
 
 use super::owner::away;
 
-/// Maximum number of expired, duplicate or settled messages that one transaction drops.
+/// Maximum number of messages that one transaction drops as expired, duplicate or already settled.
 const STALE_MAX: usize = 64;
 
-/// Purpose of loading the records.
+/// Reason for loading an agent's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// A command that only reads, or that does not take up messages.
@@ -31,22 +31,22 @@ pub enum Purpose {
     /// A dry run of a step, which also needs the messages behind those that the step would drop or
     /// quarantine.
     Preview,
-    /// A step under the lock, which takes up messages. For a step, loading also checks if a message
-    /// has already ended.
+    /// A step under the agent's lock, which takes up messages. For a step, loading also checks if a
+    /// message has already ended.
     Step,
 }
 
-/// Time, purpose and lease state for loading the records.
+/// Parameters for loading an agent's records.
 #[derive(Debug, Clone, Copy)]
 pub struct Loading {
-    /// State of the lease of the current run; `Free` for a caller that has the lease itself, or to
-    /// which the lease makes no difference.
+    /// State of the lease of the current run. `Free` for a caller that holds the lease itself, or
+    /// that does not care.
     pub lease: LeaseState,
     pub now: Time,
     pub purpose: Purpose,
 }
 
-/// Loads the open records at one revision. `state` is the state of that revision.
+/// Loads the records that have not ended, all of one revision. `state`: state of that revision.
 pub fn records(
     agent: &Agent<'_>,
     seen: &Snapshot<'_>,
@@ -54,14 +54,14 @@ pub fn records(
     Loading { lease, now, purpose }: Loading,
 ) -> Result<Records> {
     let (works, waits, timers) = (seen.open()?, seen.open()?, seen.open()?);
-    // The tasks directory also has output of ended tasks, so it is listed only for an open task.
+    // Listing the directory is slow, because it also has the output of ended tasks.
     let tasks = if state.open_tasks > 0 { seen.open()? } else { Vec::new() };
     let policy = agent.policy()?;
     let inbox = inbox(seen, &state, &policy, now, purpose)?;
     let triggers = triggers(seen, &inbox, &waits)?;
     let broken_waits = broken_waits(seen, &waits, &tasks)?;
-    // If a process of this machine holds the lease, the run is on this machine, and a query to the
-    // database is not needed.
+    // A run whose lease a process of this machine holds is not away, so a query to the database is
+    // saved.
     let away = match &state.current_run {
         Some(run) if lease == LeaseState::Free => away(agent, run, now)?,
         Some(_) | None => None,
@@ -83,7 +83,7 @@ pub fn records(
     })
 }
 
-/// Returns the active triggers that waits, hints and loaded messages name.
+/// Returns the active triggers that waits, wake hints and the loaded messages name.
 fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Trigger>> {
     let messages = inbox.stale.iter().map(|(message, _)| message).chain(&inbox.head).chain(&inbox.claimed);
     let named = waits.iter().map(|wait| wait.trigger_id);
@@ -99,7 +99,7 @@ fn triggers(seen: &Snapshot<'_>, inbox: &Inbox, waits: &[Wait]) -> Result<Vec<Tr
         .collect()
 }
 
-/// Returns the ways in which other records contradict the waits.
+/// Returns the waits that other records contradict, for example because their task has ended.
 fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<Vec<BrokenWait>> {
     let is_queued = |message| Ok(seen.waiting(message)?.is_some());
     let has_result = |task, known| Ok(result_under_way(seen, task, known)?.is_some());
@@ -108,8 +108,8 @@ fn broken_waits(seen: &Snapshot<'_>, waits: &[Wait], tasks: &[Task]) -> Result<V
     Ok(broken?.concat())
 }
 
-/// Returns the message in the inbox that has the result of a task. `known`: id of the message, if
-/// recorded; otherwise every message is read.
+/// Returns the message in the inbox that has the result of a task. `known`: id of the message from
+/// the task's record; without it every message is read.
 pub fn result_under_way(
     seen: &Snapshot<'_>,
     task: TaskId,
@@ -168,7 +168,7 @@ fn inbox(seen: &Snapshot<'_>, state: &State, policy: &Policy, now: Time, purpose
                 }
                 None => continue,
             };
-            // The size of a message that another user has written was not checked before.
+            // A user of the sharing group has written the file, so its size was not checked before.
             if message.origin.is_of_user()
                 && message.attempt == 1
                 && let Err(refusal) = check_size(&message.body, &policy.limits)
@@ -213,7 +213,7 @@ pub fn first_of_its_key(
     Ok(entry.filter(is_copy).map(|entry| entry.message_id))
 }
 
-/// Makes the first queued message the head of `inbox`, if it precedes the head loaded earlier.
+/// Makes the first message in the inbox the next message (`inbox.head`), if it precedes that.
 pub fn offer_first(seen: &Snapshot<'_>, inbox: &mut Inbox) -> Result<()> {
     if let Some(waiting) = seen.first(1)?.first()
         && let Some(Ok(message)) = seen.try_read(waiting)?
@@ -228,14 +228,14 @@ pub fn load_unlocked(agent: &Agent<'_>, now: Time) -> Result<Records> {
     agent.read(|seen, state| load_snapshot(agent, &seen.without_passed_over(&state), state, now))
 }
 
-/// Loads the records from a snapshot that was taken without a lock.
+/// Loads the records from a snapshot that was taken without the agent's lock.
 pub fn load_snapshot(agent: &Agent<'_>, seen: &Snapshot<'_>, state: State, now: Time) -> Result<Records> {
     let is_held = state.current_run.is_some() && agent.is_leased(Subject::Run)?;
     let lease = if is_held { LeaseState::Held } else { LeaseState::Free };
     records(agent, seen, state, Loading { lease, now, purpose: Purpose::Look })
 }
 
-/// Loads all records at one revision for a dry run, and lists the dropped files in the inbox.
+/// Loads all records at one revision for a dry run, and lists inbox files that are no messages yet.
 pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> {
     agent.read(|seen, state| {
         let lease = if agent.is_leased(Subject::Run)? { LeaseState::Held } else { LeaseState::Free };
@@ -245,8 +245,8 @@ pub fn preview(agent: &Agent<'_>, now: Time) -> Result<(Records, Vec<Dropped>)> 
     })
 }
 
-/// Returns recent messages, the briefs (summaries) of recent turns, and the current plan for the
-/// context of a turn. Must be called under the lock of the claim.
+/// Returns recent messages, the briefs (summaries) of recent turns, and the current plan, for the
+/// context of a turn. Must be called under the lock under which the message is claimed.
 pub fn history(seen: &Snapshot<'_>, records: &Records, message: &Message, now: Time) -> Result<History> {
     let state = &records.state;
     let interjected = if message.interjected.is_empty() {

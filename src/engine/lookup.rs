@@ -18,8 +18,8 @@ use super::load;
 /// Word for the newest record, which a user can write in place of an id.
 pub const LATEST: &str = "latest";
 
-/// Returns the only id that contains `part`, among the ids that `ids` lists for an agent, or the
-/// newest id for [`LATEST`]. If agent and id were given in the wrong order, swaps them.
+/// Returns the agent and the only id that contains `part`, among the ids that `ids` lists for an
+/// agent, or the newest id for [`LATEST`]. Accepts agent and id in the wrong order.
 fn find<Id: std::fmt::Display + Ord + Copy>(
     store: &Store,
     agent: Option<AgentName>,
@@ -87,7 +87,7 @@ fn find_in<Id: std::fmt::Display + Ord + Copy>(
     }
 }
 
-/// Returns an agent; `None` if it does not exist.
+/// Opens an agent. Returns `None` if the agent does not exist.
 pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'s>>> {
     match store.agent(name) {
         Ok(agent) => Ok(Some(agent)),
@@ -96,7 +96,7 @@ pub fn existing<'s>(store: &'s Store, name: &AgentName) -> Result<Option<Agent<'
     }
 }
 
-/// Returns the settlement of a message, if it has ended and was not put back into the inbox.
+/// Returns the settlement (end) of a message, if it has ended and is not in the inbox again.
 pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     agent.read(|seen, _| {
         if seen.waiting(id)?.is_some() {
@@ -106,7 +106,7 @@ pub fn settled(agent: &Agent<'_>, id: MessageId) -> Result<Option<Settlement>> {
     })
 }
 
-/// Returns a message by its id: from the inbox, else its newest line in the archive.
+/// Returns a message by its id: from the inbox, else its newest version in the archive.
 pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Message>> {
     if let Some(waiting) = seen.waiting(id)? {
         return seen.read(&waiting);
@@ -140,7 +140,7 @@ pub fn message(
     })
 }
 
-/// Looks up an open record of type `T`.
+/// Looks up a record of type `T` that has not ended, by `part` of its id.
 pub fn open<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
@@ -149,7 +149,7 @@ pub fn open<T: OpenRecord>(
     find(store, agent, nouns::<T>().1, part, |agent| agent.read(|seen, _| seen.open_ids::<T>()))
 }
 
-/// Looks up an open or archived record of type `T`.
+/// Looks up a record of type `T`, ended or not, by `part` of its id.
 pub fn open_or_archived<T: OpenRecord>(
     store: &Store,
     agent: Option<AgentName>,
@@ -158,7 +158,7 @@ pub fn open_or_archived<T: OpenRecord>(
     find(store, agent, nouns::<T>().0, part, |agent| {
         agent.read(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
-            // Users mostly mean an open record, so the archive is read only if no open id matches.
+            // Users mostly mean an open record, so ended ones are read only if none matches.
             if !ids.iter().any(|id| matches_id(&id.to_string(), part)) {
                 seen.ended(|record: T| {
                     ids.push(record.id());
@@ -170,7 +170,7 @@ pub fn open_or_archived<T: OpenRecord>(
     })
 }
 
-/// Looks up a run, live or settled.
+/// Looks up a run, live or settled, by `part` of its id.
 pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(AgentName, RunId)> {
     find(store, agent, "run", part, |agent| {
         agent.read(|seen, state| {
@@ -189,15 +189,15 @@ pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(Agent
     })
 }
 
-/// True if `part` has at least four digits of the id, with or without the prefix of the id.
+/// True if `part` has at least four digits and the id contains it; its prefix may be left out.
 pub fn matches_id(id: &str, part: &str) -> bool {
     let (prefix, digits) = id.split_at(id.find('_').map_or(0, |at| at + 1));
     let part = part.strip_prefix(prefix).unwrap_or(part);
     part.len() >= 4 && digits.contains(part)
 }
 
-/// Returns the ended task whose id is `resource`. Its `result_id` is set only if the inbox has the
-/// result message and no step has ever claimed it, because a claimed message ends no new wait.
+/// Returns the ended task whose id is `resource`. Its `result_id` is kept only if the result
+/// message is in the inbox and no step has claimed it, because a claimed message ends no new wait.
 pub fn ended_task(agent: &Agent<'_>, resource: Option<&str>) -> Result<Option<Task>> {
     let Some(id) = resource.and_then(|word| word.parse::<TaskId>().ok()) else { return Ok(None) };
     agent.read(|seen, state| {
@@ -221,13 +221,13 @@ fn is_claimed(seen: &Snapshot<'_>, state: &State, id: MessageId) -> Result<bool>
         return Ok(true);
     }
     let Some(waiting) = seen.waiting(id)? else { return Ok(false) };
-    // A step that takes up a message stores a continuation in the message's file.
+    // A step stores the continuation in a message's file when it takes up the message.
     let Some(Ok(message)) = seen.try_read(&waiting)? else { return Ok(false) };
     Ok(message.continuation.is_some())
 }
 
-/// Error when a message names a work item or wait that is not open, or an operator wait that the
-/// message can't answer. `trigger` is the trigger kind of the message; `None` for a hint.
+/// Error when a message names a work item or wait that is missing or has ended, or an operator wait
+/// that it can't answer. `trigger`: trigger kind of the message; `None` for a wake hint.
 pub fn check_named(
     seen: &Snapshot<'_>,
     (work, wait): (Option<WorkId>, Option<WaitId>),
@@ -245,7 +245,7 @@ pub fn check_named(
     }
 }
 
-/// Returns the nouns that errors use for a record of type `T`, and for an open one.
+/// Returns the nouns for errors about a record of type `T`, and about one that has not ended.
 pub const fn nouns<T: OpenRecord>() -> (&'static str, &'static str) {
     match T::PLANE {
         Plane::Work => ("work item", "open work item"),

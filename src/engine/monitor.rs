@@ -83,7 +83,7 @@ impl Monitor for LeaseKeeper<'_> {
     }
 }
 
-/// Monitor that calls `look` after each pause. `look` reads the records and returns true if the
+/// Monitor that calls `look` after each pause. `look` reads the records, and returns true if the
 /// command must end.
 pub struct RecordMonitor<'a, L> {
     context: Context<'a>,
@@ -132,8 +132,8 @@ pub fn of_task<'a>(context: Context<'a>, id: TaskId, fence: Option<u64>) -> Opti
 }
 
 /// Returns a monitor that ends a run that is settled, that `fail` has marked (`condemned`), that
-/// should have yielded (contract, execution §6), or whose `stop` was killed too early. An open
-/// critical section is respected until its deadline, or for `max_section` if the clock was set.
+/// has not yielded in time (contract, execution §6), or that a killed `stop` has not ended. A
+/// critical section delays that until its deadline, or by `max_section` if the clock was set.
 pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> impl Monitor + 'a {
     let mut grace = Grace::default();
     of_state(context, move |state: &State| {
@@ -160,7 +160,7 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         if run.condemned.is_some() || run.stopping.is_some() {
             return true;
         }
-        // This commit precedes any signal, so that no critical section can start in between.
+        // The commit comes before the signal: after it the turn can begin no critical section.
         let forced = context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)));
         // If the turn has begun a critical section, or another process has the lock, the next call
         // reads the state again.
@@ -199,12 +199,12 @@ pub fn of_turn<'a>(
 /// Pause between two measurements of the machine's free memory and disk.
 const MEASURES: Duration = Duration::from_secs(1);
 
-/// Length of the suspension of a turn that yields because of low memory or disk space.
+/// Time for which a turn is suspended that yields because memory or disk space is low.
 const RELIEF: Span = Span::from_secs(60);
 
 impl<O> TurnMonitor<'_, O> {
-    /// Asks this turn to yield if memory or disk is low, unless another turn on this machine yields
-    /// first. Errors are ignored until the next measurement.
+    /// Asks this turn to yield if memory or disk space is low and this turn is the first on this
+    /// machine that should yield. Errors are ignored; the next measurement tries again.
     fn yield_if_low(&mut self) {
         if !is_past(self.measured_at) {
             return;
@@ -243,13 +243,13 @@ impl<O: Monitor> Monitor for TurnMonitor<'_, O> {
     }
 
     fn ask(&mut self) -> bool {
-        // The tick calls this method often, so the display of the turn's age needs no own timer.
+        // This method is called often enough to update the display of the turn's age.
         self.age.show();
         self.yield_if_low();
         self.run.ask()
     }
 
-    /// Ends a turn after its timeout, or later when no critical section protects the turn any more.
+    /// True if the turn must end after its timeout: when no critical section protects it any more.
     fn late(&mut self) -> bool {
         self.record_reason("turn.timeout was reached");
         let context = self.context;
@@ -271,15 +271,15 @@ pub fn instant_of(at: Time, now: Time) -> Option<Instant> {
     Instant::now().checked_add(at.after(Span::from_millis(1)).since(now).as_std())
 }
 
-/// Deadline on the monotonic clock, computed only when the deadline in the records changes.
+/// Deadline on the monotonic clock. It is computed again only if the recorded deadline changes.
 #[derive(Default)]
 pub struct Grace {
     seen: Option<(Time, Option<Instant>)>,
 }
 
 impl Grace {
-    /// Returns the deadline. `at`: deadline in the records; `believed`: the same deadline, but
-    /// limited to a plausible time if the clock was set.
+    /// Returns the deadline. `at`: deadline in the records. `believed`: the same, but not later
+    /// than a plausible time, in case the wall clock was set.
     pub fn end(&mut self, at: Time, believed: Time, now: Time) -> Option<Instant> {
         if self.seen.is_none_or(|(seen, _)| seen != at) {
             self.seen = Some((at, instant_of(believed, now)));

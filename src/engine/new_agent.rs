@@ -10,7 +10,7 @@ use crate::store::{NewAgent, Store};
 
 use super::session::Session;
 
-/// Name of the settings in errors about an agent that does not exist yet.
+/// Name that errors use for the settings of an agent that does not exist yet.
 pub const SETTINGS: &str = "agent.toml";
 
 /// Request to create an agent.
@@ -47,7 +47,7 @@ pub fn make(session: &Session, store: &Store, new: AgentRequest) -> Result<Trigg
         former_names: Vec::new(),
         extra: Default::default(),
     };
-    // The first transaction is not committed; its records are the content of the new directory.
+    // This transaction is never committed: the new directory is made with its records as content.
     let first = lifecycle::create(name.clone(), policy, stamp)?;
     let (state, events) = (first.state, first.events);
     store.create(&NewAgent { identity, policy: text, state, events, trigger, hooks })?;

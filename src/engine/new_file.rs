@@ -64,7 +64,7 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Creates the file for `place`. `mode`: permissions before the umask.
+    /// Creates the file for the new content of `place`. `mode`: permissions before the umask.
     pub fn begin(place: &Path, mode: u32) -> Result<Replacement> {
         let Some(name) = place.file_name() else {
             return Err(Error::in_word("--output", format!("{}: not a file name", place.display())));
@@ -82,7 +82,7 @@ impl Replacement {
             match create_new(&path, mode) {
                 // A killed command with this process id has left a file.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => number = number.wrapping_add(1),
-                // Errors name the place that the user named.
+                // Errors name `place`, the path that the user gave.
                 created => break (created.context("create", place)?, path),
             }
         };

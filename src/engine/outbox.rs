@@ -61,7 +61,7 @@ impl Context<'_> {
                 not_delivered(draft, message, &reason);
                 handled.insert(message.id);
             }
-            // Only this process adds messages to the outbox, because it has the lease.
+            // No other process adds to this outbox, because this one holds the agent's lease.
             let left = Outbox::of(outbox.iter().filter(|message| !handled.contains(&message.id)));
             draft.forget_delivered(handled, left);
         })
@@ -81,17 +81,17 @@ fn put_or_follow(session: &Session, store: &Store, to: &AgentName, messages: &[&
 }
 
 /// Puts messages of one sender into the inbox of their receiver, except messages that the receiver
-/// has or has had. The lock is held from the lookup until the messages have arrived, so that of two
-/// processes only one delivers a message.
+/// has or has had. Holds the receiver's lock from the lookup until the messages have arrived, so
+/// that of two processes only one delivers a message.
 pub fn put(session: &Session, store: &Store, to: &AgentName, messages: &[&Message]) -> Result<()> {
     let other = store.agent(to)?;
     let speaker = messages.first().and_then(|message| speaker(message));
     let trigger = speaker.map(|speaker| authority::check_accepts(&other, &speaker)).transpose()?.flatten();
     let now = session.clock.now();
-    // `change` fails for an agent that was moved away, because no step here reads its inbox.
+    // `change` fails for an agent that was exported with `--move`: no step here reads its inbox.
     let locked = other.change(now)?;
     if locked.any_state()?.moved.is_some_and(|moved| !moved.frees_name()) {
-        // The receiver will accept messages after its rename, so the sender retries.
+        // The receiver is being renamed and accepts messages afterwards, so the sender retries.
         return Err(Error::busy(other.settings(), "`dormouse rename`".to_owned(), Duration::ZERO));
     }
     locked.state()?;

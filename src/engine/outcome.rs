@@ -1,4 +1,4 @@
-//! Reader of a turn's outcome file. An outcome with an invalid part is refused as a whole.
+//! Reader of the file in which a turn requests actions. A file with an invalid part is refused.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::model::json;
 use crate::model::policy::Limits;
 use crate::model::turn::Outcome;
 
-/// Error in an outcome, and its position.
+/// Error in a turn's outcome file, and its position in the file.
 #[derive(Debug)]
 pub struct Wrong {
     /// Line and column, both from 1; zero if the error has no position.
@@ -54,7 +54,7 @@ impl Wrong {
     }
 }
 
-/// Outcome, and descriptions of the repairs that made it readable.
+/// Outcome of a turn, and descriptions of the repairs that made the file readable.
 pub type Mended = (Outcome, Vec<String>);
 
 /// Reads the outcome file; without a file, an empty outcome. `Err`: message for people.
@@ -69,8 +69,8 @@ pub fn read(path: &CapPath, limits: &Limits) -> std::result::Result<Mended, Stri
     }
 }
 
-/// Parses an outcome document and checks it as far as possible without records. The settlement
-/// checks that the records exist which the document names.
+/// Parses an outcome file and checks it as far as possible without the agent's records. The
+/// settlement of the run checks that the records exist that the file names.
 pub fn check(bytes: &[u8], limits: &Limits) -> std::result::Result<Mended, Wrong> {
     check_length(bytes.len() as u64, limits)?;
     let text = std::str::from_utf8(bytes).map_err(|_| Wrong::of_all("not UTF-8".to_owned()))?;
@@ -101,7 +101,7 @@ fn check_length(bytes: u64, limits: &Limits) -> std::result::Result<(), Wrong> {
     Bound::outcome(limits.max_outcome).check(bytes).map_err(|refusal| Wrong::of_all(refusal.message))
 }
 
-/// Parses an outcome document, without the checks of limits.
+/// Parses an outcome file, without the checks of limits.
 pub(super) fn parse(bytes: &[u8]) -> std::result::Result<Outcome, Wrong> {
     let outcome: Outcome = json::read(bytes).map_err(|error| parse_error(bytes, &error))?;
     if outcome.deferred.as_ref().is_some_and(|said| said.until.is_some() && said.after.is_some()) {

@@ -14,8 +14,8 @@ use crate::store::Agent;
 /// Reason with which a run is recorded as interrupted.
 pub const TICK_GONE: &str = "its tick is gone";
 
-/// Returns the place of a current run; `None` if the run is in this directory on this machine, or
-/// its lease has ended. The lock shows if a run of this directory is live.
+/// Returns the place of a current run, if it is on another machine or in another state directory
+/// and its lease has not ended. `None` does not mean that the run is live: its lock shows that.
 pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Away>> {
     if let Some(is_leased) = agent.is_leased_elsewhere(Subject::Run)? {
         // The store decides if a lease of another machine is still valid, so no clocks are
@@ -28,7 +28,7 @@ pub fn away(agent: &Agent<'_>, run: &CurrentRun, now: Time) -> Result<Option<Awa
     place_of(agent, &run.host, &run.boot_id, Some(&run.place))
 }
 
-/// Returns the place of the agent's current run; `None` if there is no run elsewhere.
+/// Returns the place of the agent's current run, if on another machine or in another directory.
 pub fn away_run(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Away>> {
     state.current_run.as_ref().map_or(Ok(None), |run| away(agent, run, now))
 }
@@ -41,15 +41,15 @@ pub fn away_task(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Awa
     }
     let away = place_of(agent, &task.host, &task.boot_id, task.place.as_ref())?;
     Ok(away.filter(|away| match away {
-        // Another machine uses the same records, so its supervisor can settle the task at any time.
+        // The supervisor there uses the same records, so it can settle the task at any time.
         Away::Machine { .. } => true,
         Away::Directory { .. } => now <= task_lease_ends(task),
     }))
 }
 
-/// Returns the place of a task that this machine can't settle. `None` in a shared store, where the
-/// lease shows if the supervisor lives, and where a supervisor on another machine reads in the
-/// records that its task must end.
+/// Returns the place of a task that this machine can't settle. `None` in a store that machines
+/// share: there the lease shows if the supervisor lives, and a supervisor on another machine learns
+/// from the records that its task must end.
 pub fn out_of_reach(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<Away>> {
     if agent.store().properties().is_shared { Ok(None) } else { away_task(agent, task, now) }
 }
@@ -68,8 +68,8 @@ fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace
     Ok(Some(Away::Directory { path, host: there() }))
 }
 
-/// Returns the time from which a run on another machine or in another directory, or the claim of
-/// another clone, counts as lost; `None` without such a run or claim, or after its end.
+/// Returns the time from which a run on another machine or in another directory counts as lost, or
+/// the claim of another git clone is over; `None` without such a run or claim, or after that time.
 pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option<Time>> {
     let is_away = away_run(agent, state, now)?.is_some();
     let run = state.current_run.as_ref().filter(|_| is_away);
@@ -78,8 +78,8 @@ pub fn given_up_at(agent: &Agent<'_>, state: &State, now: Time) -> Result<Option
     Ok(ends.max().map(|end| end.after(Span::from_millis(1))))
 }
 
-/// Adds the holder of the run's lease to the report of a decision, if the records name no run or
-/// the holder is a process that a signal has stopped.
+/// Adds the process that holds the run's lease to the report of a decision, if the records name no
+/// run or a signal has stopped that process.
 pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()> {
     if report.reason != Decision::TURN_IN_PROGRESS {
         return Ok(());
@@ -92,14 +92,14 @@ pub fn name_holder(agent: &Agent<'_>, report: &mut DecisionReport) -> Result<()>
     Ok(())
 }
 
-/// Returns the claim of another clone on the agent, if the claim has not expired.
+/// Returns the claim of another git clone on the agent, if it has not expired.
 fn foreign_claim<'s>(agent: &Agent<'_>, state: &'s State, now: Time) -> Result<Option<&'s TickedBy>> {
     let Some(by) = state.ticked_by.as_ref().filter(|by| now <= by.expires_at) else { return Ok(None) };
     let is_own = agent.local().has_taken(&by.id)?;
     Ok(Some(by).filter(|_| !is_own))
 }
 
-/// Error when another clone has claimed the agent.
+/// Error when another git clone has claimed the agent, so that only that clone may step it.
 pub fn refuse_foreign_claim(agent: &Agent<'_>, state: &State, now: Time) -> Result<()> {
     let Some(by) = foreign_claim(agent, state, now)? else { return Ok(()) };
     let name = agent.name();

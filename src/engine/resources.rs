@@ -28,24 +28,24 @@ use super::context::Context;
 use super::hooks::{self, HookEvent, HookName};
 use super::owner::away;
 
-/// Lock of the workspace and run slot (one of `max_running`) of a turn, released on drop.
+/// Locks that a turn holds: on its workspace, and on a slot, of which `max_running` exist.
 #[derive(Debug, Default)]
 pub struct TurnResources {
     _workspace: Option<LockGuard>,
     _slot: Option<Slot>,
 }
 
-/// Purpose of a check for the workspace and the run slot of a turn.
+/// Reason for which the workspace and the slot of a turn are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Intent {
     /// A dry run, which only checks and creates no file.
     Look,
-    /// A step, which occupies the workspace and the run slot.
+    /// A step, which occupies the workspace and the slot.
     Take,
 }
 
-/// Runs a step up to its decision. If the decision is a claim, checks for the resources of the
-/// turn; if one is missing, the step decides again, now with that shortage.
+/// Runs a step up to its decision. If the decision is to claim a message, checks if the resources
+/// of the turn are free; if one is not, the step decides again with that shortage as a fact.
 pub fn step(agent: &Agent<'_>, draft: Draft, tried: Tried, purpose: Intent) -> Result<(Step, TurnResources)> {
     let step = step::step(draft, tried)?;
     let is_claim = matches!(&step.next, Next::Decided(decision) if decision.is_claim());
@@ -84,7 +84,7 @@ fn take(
             Err(shortage) => return Ok(Err(shortage)),
         }
     }
-    // The slot is taken last, so that an agent that waits for its workspace occupies no slot.
+    // The slot (right to run a turn) comes last: an agent that waits for its workspace needs none.
     if let Some(slots) = store.local().config.scheduler.max_running {
         match slot(agent, slots.get(), now, purpose)? {
             Ok(held) => grant._slot = held,
@@ -94,7 +94,7 @@ fn take(
     Ok(Ok(grant))
 }
 
-/// Occupied resource; `None` if the resource is free and was only checked.
+/// Resource that was occupied; `None` if it is free and was only checked.
 type GrantedResource<T> = Result<Option<T>, Shortage>;
 
 fn workspace(
@@ -113,7 +113,7 @@ fn workspace(
     };
     let found = match store.anchor().workspace(path) {
         Ok(found) => found,
-        // The workspace may be on a disk that is mounted later, so no attempt is used up.
+        // The disk may be mounted later, so the message waits and its attempt is not used up.
         Err(error) => {
             let why = format!("{}: {}", store.anchor().leads_to(path).display(), describe(&error));
             return Ok(Err(lacks(vec![why], false)));
@@ -135,7 +135,7 @@ fn workspace(
     if let Some(evidence) = last.map(|last| leftovers(store, &last, &found, now)).transpose()?.flatten() {
         return Ok(Err(lacks(evidence, false)));
     }
-    // `leftovers` needs the last agent's name in the lock file, so it is replaced only now.
+    // `leftovers` needs the name of the last agent, so the lock file is overwritten only now.
     if let Some(held) = &held {
         store.local().sign(held, agent.name(), now);
     }
@@ -168,10 +168,10 @@ fn slot(agent: &Agent<'_>, slots: u32, now: Time, purpose: Intent) -> Result<Gra
     Ok(Err(Shortage { resource: Resource::Slot, evidence, back_at: None, is_occupied: ends.is_some() }))
 }
 
-/// Time for which a resource stays reserved for an agent after the time of its next check.
+/// Time after its next check for which a resource stays reserved for an agent that waits for it.
 const RESERVED_FOR: Span = Span::from_secs(60);
 
-/// True if the agent for which a turn has yielded still waits for a slot or a workspace.
+/// True if the agent for which this agent's turn has yielded still waits for a resource.
 fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
     let Ok(state) = store.agent(other).and_then(|other| other.peek()) else { return false };
     let held = state.held.filter(|held| held.resource.is_some_and(|resource| !resource.is_limit()));
@@ -181,8 +181,8 @@ fn still_waits(store: &Store, other: &AgentName, now: Time) -> bool {
         && looks_until.is_some_and(|until| now <= until)
 }
 
-/// Returns the running turns that occupy the resource which an agent lacks, as far as known. For a
-/// shared workspace only the latest agent is known.
+/// Returns the running turns that occupy the resource that an agent lacks, as far as known. Of the
+/// agents in a shared workspace only the last to come is known.
 pub fn occupying(agent: &Agent<'_>, lacked: Resource, now: Time) -> Result<Vec<Occupying>> {
     let store = agent.store();
     let holders: Vec<AgentName> = match lacked {
@@ -245,8 +245,8 @@ fn run_of(store: &Store, occupant: &Occupant) -> Option<CurrentRun> {
     store.agent(occupant.agent.as_ref()?).and_then(|other| other.peek()).ok()?.current_run
 }
 
-/// Returns text about the agent that occupies a workspace, its run and the latest time at which the
-/// run ends. The second value is true if a run is known.
+/// Returns text about the agent that occupies a workspace, its run and the latest end of the run.
+/// The second value is true if a run is known.
 fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
     let occupant = store.local().occupant(workspace);
     let place = workspace.path.display();
@@ -256,14 +256,14 @@ fn occupied(store: &Store, workspace: &Workspace) -> (Vec<String>, bool) {
             let until = format!("until {} at the latest", run.lease_expires_at);
             (vec![format!("{place} is held by {name}"), run.run_id.to_string(), until], true)
         }
-        // The agent that the lock file names has released the workspace, but another agent, which
-        // shares the workspace, still has the lock. The file does not name that agent.
+        // Several agents share the workspace. The one that the lock file names has left, and the
+        // others are not named in any file.
         (Some(name), None) => (vec![format!("{place} is held, and {name} was the last to come")], false),
     }
 }
 
-/// Returns text if processes of a killed tick may still work in a workspace whose lock is free.
-/// Until the next step of that agent ends them, the workspace counts as occupied.
+/// Returns text if processes of a killed tick of `last` may still work in a workspace whose lock is
+/// free. Until the next step of `last` ends them, the workspace counts as occupied.
 fn leftovers(
     store: &Store,
     last: &AgentName,
@@ -313,7 +313,7 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     context.update(|draft| released(draft, run_id, &workspace.path.to_string_lossy()))
 }
 
-/// Asks the least urgent turn that occupies the lacked resource to yield, if the agent is more
+/// Asks the least urgent turn that occupies the lacked resource to yield, if this agent is more
 /// urgent by `preempt_margin`. Must be called without a lock, because the request takes the lock of
 /// the other agent. If that lock is busy, the next step retries.
 pub fn ask_to_yield(context: Context<'_>, priority: i32, lacked: Resource) {
@@ -340,7 +340,7 @@ fn try_to_ask(context: Context<'_>, priority: i32, lacked: Resource) -> Result<(
     Ok(())
 }
 
-/// Runs the hook for a request to yield, which must have been committed.
+/// Runs the hook of a request to yield. The request must be committed before.
 pub fn run_preempt_hook(context: Context<'_>, state: &State) {
     let request = state.current_run.as_ref().and_then(|run| run.preemption.as_ref());
     if let Some(hook) = hooks::find(context, HookName::OnPreemptRequest) {

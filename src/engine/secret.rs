@@ -1,5 +1,5 @@
 //! Secret of a trigger, from its creation until the caller has it. The secret is given out once, in
-//! one place.
+//! a file or in the output.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ enum SecretPlace {
     /// The command prints the secret in its output.
     Shown,
     File(NewFile),
-    /// System that made the secret and will send deliveries.
+    /// No place is needed: the system that sends the deliveries has made the secret.
     Sender,
 }
 
@@ -45,7 +45,7 @@ impl Secret {
         Ok(Secret { word, place })
     }
 
-    /// Returns a secret that the sender made. Error when it is unusable for the scheme.
+    /// Wraps a secret that the sender has made. Error when the scheme can't use it.
     pub fn given(verify: &Verify, word: String) -> Result<Secret> {
         signature::check_secret(verify, &word)
             .map_err(|why| Error::usage(format!("--secret-from: the secret can't be used: {why}")))?;

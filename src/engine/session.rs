@@ -35,9 +35,9 @@ pub struct Session {
     /// Signal that this process got during a turn or a hook, after which the process starts nothing
     /// more.
     pub cancelled_by: Cell<Option<i32>>,
-    /// Shortage of the machine that kept a turn from starting, which the command reports.
+    /// Lack of memory, disk or processes that kept a turn from starting; the command reports it.
     pub lacked: RefCell<Option<Error>>,
-    /// Remote branch to which a claim is pushed before its turn runs.
+    /// Remote branch to which the claim of a message is pushed before its turn runs.
     pub publishes_to: Option<RemoteBranch>,
     /// Agent of the command, once it is known; JSON errors name it.
     subject: RefCell<Option<AgentName>>,
@@ -51,9 +51,9 @@ pub struct Pending {
     pub raised: Vec<Attention>,
     /// Ends of recoveries of which the hook `on-recovery-complete` has not been told.
     pub recovered: Vec<PendingTransition>,
-    /// Notifications that this process has added to the outbox in the records.
+    /// Notifications that this process has committed to the outbox in the agent's state.
     pub outbox: Vec<Notification>,
-    /// Lock by which other processes see that this process will send the notifications.
+    /// Shared lock that shows other processes that this one will send its notifications.
     pub lock: Option<LockGuard>,
 }
 
@@ -130,7 +130,7 @@ impl Session {
             None => error,
         };
         let Error::NoAgent { agent, known, renamed: None } = error else { return error };
-        // In a directory, `successor` reads every identity, so it is skipped for many agents.
+        // `successor` may read the identity of every agent, which is too slow for many agents.
         let is_cheap = known.as_ref().is_none_or(|known| known.len() <= SUGGESTED);
         let former = agent.parse().ok().filter(|_| is_cheap);
         let name = former.and_then(|former| store.successor(&former).ok().flatten());
@@ -183,7 +183,7 @@ impl Session {
     }
 
     /// Runs `each` for each agent, even after an error. `are_all`: no agent was named, so an agent
-    /// that was removed or moved away meanwhile is skipped.
+    /// that was removed or exported with `--move` meanwhile is skipped.
     pub fn each_agent(
         &mut self,
         names: &[AgentName],
@@ -210,8 +210,8 @@ impl Session {
         status
     }
 
-    /// Runs `each` for each agent of a command that lists. The results for a single agent are
-    /// printed without its name.
+    /// Runs `each` for each agent of a command that lists. Results are printed without the name of
+    /// the agent if only one agent was named.
     pub fn each_chosen(
         &mut self,
         chosen: &Chosen,
@@ -270,7 +270,7 @@ fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True if this is the store of the calling turn or task; no other store gives the caller rights.
+/// True if the store is that of the calling turn or task, which has rights in no other store.
 fn is_about(store: &Store) -> bool {
     let own = env::var_os("DORMOUSE_DIR").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     own.is_none_or(|own| {
@@ -280,7 +280,7 @@ fn is_about(store: &Store) -> bool {
     })
 }
 
-/// Returns the lease claim of the calling turn or task, if its store is a database.
+/// Returns the calling run or task and its fencing token, if its store is a database.
 fn claimed(store: &Store) -> Option<Claim> {
     let fence = set(process::FENCE)?.parse().ok()?;
     let agent = set("DORMOUSE_AGENT")?.parse().ok()?;
@@ -295,9 +295,9 @@ fn turn_caller(store: &Store, agent: AgentName, run: &str) -> Result<Caller> {
     let run_id: RunId = run.parse().map_err(|error| Error::in_word(process::RUN, error))?;
     let found = store.agent(&agent)?;
     let state = found.peek()?;
-    // The fencing error comes first, because a run that another machine has fenced is also over.
+    // This comes first: a run whose lease was taken over is not current either.
     found.refuse_fenced()?;
-    // After a restore, a run of another directory may have the same id.
+    // After a restore from a backup, a run of another directory may have the same id.
     let here = store.local().state_place()?.id;
     let Some(run) = state.current_run.filter(|run| run.run_id == run_id && run.place.id == here) else {
         let message = format!("{run_id} is no longer the current run of `{agent}`");

@@ -90,7 +90,8 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
         let (step, grant) = resources::step(agent, draft, tried, resources::Intent::Take)?;
         overdue = step.overdue.or(overdue);
         match step.next {
-            // Files are admitted to records as loaded, so the step drops its draft and loads again.
+            // Files are admitted before other changes: the step drops those and loads the records
+            // again.
             Next::TakeIn if tried.submissions == Submissions::Some => tried.submissions = Submissions::NotYet,
             Next::TakeIn => {
                 let (has_changed, left) = submissions::take_in(context, &locked, step.draft)?;
@@ -111,8 +112,8 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
     }
 }
 
-/// Returns the report of a step if there is nothing to do, else `None`. Error when machines of
-/// another pool tick the agent.
+/// Returns the report of a step if there is nothing to do, else `None`. Error when the agent's pool
+/// (group of agents) is ticked by other machines.
 pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepReport>> {
     let agent = context.agent;
     agent.store().refuse_other_pool(agent)?;
@@ -125,14 +126,14 @@ pub fn quiet_step(context: Context<'_>, started: Instant) -> Result<Option<StepR
 
 /// Returns the decision of the last step if it is still valid: nothing was committed, nothing has
 /// arrived and nothing is due. Costs one small read and one listing of the inbox. Error when the
-/// agent was moved away.
+/// agent was exported with `--move`.
 pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionReport)>> {
     let state = agent.peek()?;
     if let Some(moved) = &state.moved {
         return Err(moved_away(agent, moved));
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
-    // `tasks: true` skips the expensive search for due tasks, which follows below.
+    // `tasks: true` skips the expensive search for due tasks, which comes last in this function.
     let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
     let is_due = state.next_due_at.is_some_and(|due| due <= now);
     if comes_first || is_due || !agent.is_quiet(&state)? {
@@ -143,7 +144,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
     Ok(nothing_is_due.then_some((state, resting)))
 }
 
-/// Returns the report of a step that leaves the agent to another process.
+/// Returns the report of a step that does nothing, because another process runs the agent.
 fn report_busy(
     agent: &Agent<'_>,
     state: &State,
@@ -158,8 +159,8 @@ fn report_busy(
     Ok(report)
 }
 
-/// Executes a decision. Everything that the execution depends on is part of the decision. The lease
-/// is released first, as soon as the run is settled.
+/// Executes a decision, which contains all facts on which the execution depends. The lease of the
+/// agent's runs is released as soon as no run needs it.
 fn act(
     context: Context<'_>,
     locked: AgentTxn<'_>,
@@ -296,13 +297,13 @@ fn millis_since(started: Instant) -> u64 {
 
 /// Expected next step of an agent.
 pub struct NextStep {
-    /// Time at which the next step has something to do; `now` if something is due already.
+    /// Time at which a step has something to do; `now` if already; `None` if nothing is planned.
     pub due: Option<Time>,
     /// True if the last step found nothing to do, and nothing is due or has changed since.
     pub is_at_rest: bool,
-    /// True if another process runs a turn of the agent. The death of that process changes no file.
+    /// True if another process or machine runs the agent. Its death would change no file.
     pub is_beside: bool,
-    /// True if the agent has open tasks. The death of a task's supervisor changes no file.
+    /// True if the agent has tasks that have not ended. The death of a supervisor changes no file.
     pub has_tasks: bool,
 }
 
@@ -344,20 +345,20 @@ pub fn report_preview(context: Context<'_>) -> Result<StepReport> {
 /// Result of a dry run.
 pub struct Preview {
     pub decision: Decision,
-    /// Records that the decision was made from, with the uncommitted changes.
+    /// Records from which the decision was made, with the changes that the step would commit.
     pub draft: Draft,
     /// Run that the step would settle before its decision.
     pub recovered: Option<RunId>,
-    /// Failure reason of a start, recovery or held run whose timeout is exceeded.
+    /// Reason for a failure, if a start, a recovery or a held run has exceeded its timeout.
     pub overdue: Option<String>,
-    /// True if the step would have effects, or change records, before or with its decision.
+    /// True if the step would change records or act outside of them.
     pub has_effects: bool,
 }
 
 impl Preview {
     /// True if a step has something to do now.
     pub fn is_due(&self) -> bool {
-        // The message lacks a resource and is not held yet: a step has to record that it is held.
+        // A message that lacks a resource is due once: a step has to record that it is held.
         let lacks = matches!(self.decision.action, StepAction::Hold { .. })
             && self.draft.records.state.held.is_none();
         self.decision.moves() || lacks || self.has_effects
@@ -403,7 +404,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
             }
             continue;
         }
-        // Files are admitted to records as loaded, so a copy is kept before `step` changes them.
+        // Dropped files must be admitted before other changes of the step, so a copy is kept.
         let untouched = (draft.records.inbox.submissions > 0).then(|| draft.clone());
         let (step, _) = resources::step(agent, draft, tried, resources::Intent::Look)?;
         draft = step.draft;

@@ -14,8 +14,8 @@ use super::monitor::KILL_GRACE;
 use super::owner::out_of_reach;
 use super::{resources, tasks};
 
-/// Maximum number of generations that one command stops, which bounds the use of the stack. The
-/// next step of the last stopped agent stops its children.
+/// Maximum number of generations that one command stops, which bounds the depth of the stack. Later
+/// generations are stopped by the next step of the last agent that was stopped.
 const GENERATIONS: usize = 50;
 
 /// Stops an agent: ends its run and tasks, and stops the children of its delegations.
@@ -23,7 +23,7 @@ pub fn stop_agent(context: Context<'_>, how: &Stop) -> Result<Stopped> {
     stop(context, how, 0)
 }
 
-/// Ends open tasks: commands in parallel, then the children. Returns errors after trying all.
+/// Ends tasks: first commands, in parallel, then children. Returns an error after trying all.
 pub fn stop_tasks(context: Context<'_>, tasks: &[Task], grace: Span) -> Result<()> {
     end(context, tasks, grace, 0)
 }
@@ -56,7 +56,7 @@ fn stop(context: Context<'_>, how: &Stop, depth: usize) -> Result<Stopped> {
     Ok(Stopped { state, tasks: ids(&tasks), cleared, ..stopped })
 }
 
-/// Returns every open task of the agent that this machine may end.
+/// Returns the agent's tasks that have not ended and that this machine may end.
 fn open_tasks(context: Context<'_>) -> Result<Vec<Task>> {
     let Context { session, agent } = context;
     let mut ours = Vec::new();
@@ -91,7 +91,7 @@ fn end(context: Context<'_>, tasks: &[Task], grace: Span, depth: usize) -> Resul
     ended
 }
 
-/// Stops the child of a delegation, if it has received the message, and ends the delegation.
+/// Stops the child of a delegation if it has received the message, and records the end of the task.
 fn end_delegation(
     context: Context<'_>,
     (task, end): (&Task, ChildEnd),

@@ -18,8 +18,8 @@ use super::context::Context;
 use super::load;
 use super::lookup::check_named;
 
-/// Reads files in the inbox that are not admitted yet, as many as one step admits, and adds their
-/// messages to the draft of a dry run. Changes no file.
+/// Adds the messages of files in the inbox that are not admitted yet, as many as one step admits,
+/// to the records of a dry run. Changes no file.
 pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<Dropped>) -> Result<()> {
     let seen = context.agent.snapshot();
     let most = at_once(&draft.records.policy);
@@ -39,18 +39,17 @@ pub fn preview(context: Context<'_>, draft: &mut Draft, waiting: &mut VecDeque<D
     Ok(())
 }
 
-/// Maximum size of all bodies that a step takes in before it decides, in bytes, because all are in
-/// one transaction.
+/// Size in bytes of message bodies at which a step admits no more files in one transaction.
 const AT_ONCE: usize = 16 << 20;
 
-/// Returns the maximum number of files that a step takes in before it decides.
+/// Returns the maximum number of files that a step admits before it decides.
 fn at_once(policy: &Policy) -> usize {
     usize::try_from(policy.limits.max_drops_per_step).unwrap_or(usize::MAX)
 }
 
-/// Admits dropped files in the inbox, and quarantines invalid ones: in one transaction, and at
-/// most `limits.max_drops_per_step` of them. Returns true if records or files have changed, and the
-/// names of the files that can be neither admitted nor moved.
+/// Makes messages of files that were dropped into the inbox, and quarantines invalid files: in one
+/// transaction, and at most `limits.max_drops_per_step`. Returns true if records or files have
+/// changed, and the names of the files that can be neither admitted nor moved.
 pub fn take_in(context: Context<'_>, locked: &AgentTxn<'_>, mut draft: Draft) -> Result<(bool, Vec<String>)> {
     let agent = context.agent;
     forget_changed(agent, &mut draft);
@@ -127,7 +126,7 @@ fn reject(
     })
 }
 
-/// Leaves an unmovable file in place, logs it once, and returns its name.
+/// Leaves a file that can't be moved in place, records that once, and returns the file's name.
 fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str) -> String {
     if agent.local().pass_over(&mut draft.records.state, file, reason) {
         rules::rejected(draft, &file.name(), reason, true);
@@ -142,8 +141,9 @@ fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     }
 }
 
-/// Reads a dropped file. Returns its message, or the reason why it is invalid; `None` if the
-/// file is gone. The message id is derived from the file, so that admitting it twice has no effect.
+/// Reads a file that was dropped into the inbox. Returns its message, or the reason why it is
+/// invalid; `None` if it is gone. Its message id is derived from the file: a second admission has
+/// no effect.
 fn read_submission(
     context: Context<'_>,
     seen: &Snapshot<'_>,

@@ -30,7 +30,7 @@ use super::context::Context;
 use super::lookup::existing;
 use super::session::Session;
 
-/// Maximum pause before a retry. Its length is random, so that two clones don't collide again.
+/// Maximum pause before a retry. The pause is random, so that two clones don't collide again.
 const PAUSE: Duration = Duration::from_millis(600);
 
 /// Sync of this clone with the branch of a remote.
@@ -46,7 +46,7 @@ pub struct SyncResult {
     /// Number of files of the state directory that this clone has received.
     pub received: usize,
     pub sent: usize,
-    /// Paths of records of which the version of one clone was quarantined.
+    /// Paths of records that both clones have changed; one version was moved to `quarantine/`.
     pub quarantined: Vec<String>,
     /// Commit that is now checked out and on the remote branch.
     pub commit: String,
@@ -55,7 +55,7 @@ pub struct SyncResult {
 }
 
 impl SyncResult {
-    /// Prints the paths of records that have a quarantined version.
+    /// Prints the paths of records of which another version is in `quarantine/`.
     pub fn print_quarantined(&self, session: &Session) {
         for path in &self.quarantined {
             session.out.note(&format!("{path}: another version of it is in quarantine/"));
@@ -118,7 +118,7 @@ impl<'s> RemoteSync<'s> {
         Ok(found)
     }
 
-    /// Tries one sync. Returns false if another clone pushed first or local records changed.
+    /// Syncs once. Returns false if another clone pushed first, or local records changed meanwhile.
     fn attempt(
         &self,
         session: &Session,
@@ -146,7 +146,7 @@ impl<'s> RemoteSync<'s> {
             checkout.check()?;
         }
         let sent = if terms.begins { differences(there.as_deref(), &target)? } else { Vec::new() };
-        // Without a merge, all changes are from this clone, so none is new to its records.
+        // Without a merge, all changes were made by this clone and are in its records already.
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
         self.check(session, &target, new.iter().chain(also))?;
@@ -169,7 +169,7 @@ impl<'s> RemoteSync<'s> {
     }
 
     /// Commits the files of the state directory. Each agent's files are committed under its lock,
-    /// as a complete transaction left them.
+    /// so that the commit contains no unfinished transaction.
     fn snapshot(&self, session: &Session, (subject, body): (&str, &str)) -> Result<String> {
         for name in self.store.agents()? {
             self.store.agent(&name)?.empty_journal(session.clock.now())?;
@@ -185,7 +185,7 @@ impl<'s> RemoteSync<'s> {
             }
             for name in agents {
                 let name = name.parse().map_err(|error| Error::in_word("AGENT", error))?;
-                // A removed agent has no lock to take.
+                // An agent that was removed has no lock, and its removal is committed without one.
                 let agent = self.store.agent(&name).ok();
                 let locked = agent.as_ref().map(|agent| agent.change(session.clock.now())).transpose()?;
                 locked.as_ref().map_or(Ok(()), |locked| locked.empty_journal())?;
@@ -203,7 +203,7 @@ impl<'s> RemoteSync<'s> {
         })
     }
 
-    /// Returns the merged commit, and the paths of records with a quarantined version.
+    /// Merges `there` into `head`. Returns the commit, and paths with a version in `quarantine/`.
     fn merge(&self, head: &str, there: Option<&str>) -> Result<(String, Vec<String>)> {
         let (repository, line) = (&self.repository, &self.line);
         let Some(there) = there.filter(|there| *there != head) else {
@@ -272,7 +272,8 @@ impl<'s> RemoteSync<'s> {
         Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.quarantined))
     }
 
-    /// Returns a commit in which this clone claims the agent. `None` if another clone has a claim.
+    /// Returns a commit in which this clone claims the agent; `None` if another clone has claimed
+    /// it.
     fn claim_commit(
         &self,
         commit: &str,
@@ -345,7 +346,7 @@ impl<'s> RemoteSync<'s> {
         let _locked = agent.change_damaged(now).ok();
         let files = agent.as_files()?;
         let found = checks::agent(&files);
-        // Two clones may have settled one message: a person decides, but no file is damaged.
+        // If two clones have settled one message, a person must decide, but no file is damaged.
         let is_of_merge =
             |finding: &Finding| ["ended_twice", "dead_count", "outbox_count"].contains(&finding.kind);
         let is_damage = |finding: &&Finding| !finding.remedy.is_warning() && !is_of_merge(finding);
@@ -359,7 +360,7 @@ impl<'s> RemoteSync<'s> {
         ))
     }
 
-    /// Applies the changes to the records. Returns false if a file is not as committed.
+    /// Applies changes to the records of this clone. False if a file here is not as last committed.
     fn bring_in(&self, session: &Session, changes: &[PathChange]) -> Result<bool> {
         let line = &self.line;
         let inside: Vec<&PathChange> = changes.iter().filter(|change| line.is_inside(&change.path)).collect();
@@ -384,8 +385,8 @@ impl<'s> RemoteSync<'s> {
     }
 }
 
-/// Pushes a claim before its turn runs. If the push fails, the turn runs anyway, and the claim is
-/// pushed with the settlement.
+/// Pushes the claim of a message before its turn runs. If the push fails, the turn runs anyway, and
+/// the claim is pushed with the settlement of the run.
 pub fn publish(context: Context<'_>, line: RemoteBranch, subject: &str) {
     let session = context.session;
     let (remote, store) = (line.remote.clone(), context.store());

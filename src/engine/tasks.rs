@@ -1,5 +1,5 @@
-//! Start, cancellation and settlement of background tasks and delegations, in processes other than
-//! the supervisor (contract, semantics §12).
+//! Start, cancellation and settlement of background tasks and delegations, by processes other than
+//! the task's supervisor (contract, semantics §12).
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -31,8 +31,8 @@ use super::owner::{away_task, out_of_reach};
 
 /// Time that a supervisor gets to start its task, in addition to the timeout of the agent's lock.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time that a supervisor gets to settle a task whose processes have ended. After that, this
-/// process settles the task.
+/// Time that a supervisor gets to settle a task whose processes have ended. After that, the process
+/// that has ended them settles the task.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts the supervisor of a queued task, unless it was started already. If the supervisor fails
@@ -118,8 +118,8 @@ fn await_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()
     let mut looks = 0;
     let task = agent.read(|seen, _| seen.open_one::<Task>(id))?;
     let elsewhere = task.map_or(Ok(None), |task| away_task(agent, &task, session.clock.now()))?;
-    // A supervisor on another machine notices the cancellation later, and then gives the command
-    // the usual grace.
+    // A supervisor on another machine notices the cancellation later, and gives its command
+    // `KILL_GRACE`.
     let patience = if elsewhere.is_some() { SETTLE_TIMEOUT + KILL_GRACE } else { SETTLE_TIMEOUT };
     let is_settled = wait_until(patience, || {
         if !agent.read(|seen, _| seen.is_open::<Task>(id))? {
@@ -151,7 +151,7 @@ fn await_settled(context: Context<'_>, id: TaskId, grace: Duration) -> Result<()
 /// Reason with which a task is recorded as interrupted.
 pub const SUPERVISOR_GONE: &str = "its supervisor is gone";
 
-/// Action that an open task needs from a step.
+/// Action of a step on a task that has not ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskAction {
     /// Start the supervisor, which was never started.
@@ -160,13 +160,13 @@ pub enum TaskAction {
     Settle,
     /// Hand the message of a delegation over to the child.
     HandOver,
-    /// End the task, because the child has completed, failed or stopped.
+    /// End the task, because the child has completed, failed, stopped or disappeared.
     End(ChildEnd),
     /// Stop the child, then end the task.
     StopChild(ChildEnd),
 }
 
-/// Returns the open tasks in `tasks` that need an action, each with the action.
+/// Returns those of `tasks` that need an action of this machine, each with the action.
 pub fn due(agent: &Agent<'_>, tasks: Vec<Task>, state: &State, now: Time) -> Result<Vec<(Task, TaskAction)>> {
     let mut found = Vec::new();
     for task in tasks {
@@ -191,7 +191,7 @@ fn due_with_command(agent: &Agent<'_>, state: &State, task: &Task, now: Time) ->
     Ok(Some(if begins { TaskAction::Begin } else { TaskAction::Settle }))
 }
 
-/// Error when `parent` can't delegate to `child`: not its child, not startable, or a bad policy.
+/// Error when `parent` can't delegate to `child`: not its child, not startable, invalid settings.
 pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str) -> Result<()> {
     let Some(found) = existing(store, child)? else {
         return store.local().policy_from(SETTINGS, policy).map(drop);
@@ -202,7 +202,7 @@ pub fn check(store: &Store, parent: &AgentName, child: &AgentName, policy: &str)
                 "send it a message with `dormouse enqueue {child}`, or delegate to a new name"
             )));
     }
-    // A delegation starts a stopped child again, if the parent may start it.
+    // A stopped child is started for a delegation, if the parent may start it.
     let state = found.peek()?;
     if state.status == Status::Stopped {
         rights::may_start(&state, &rights::agent(parent))?;
@@ -247,8 +247,8 @@ fn child_end(store: &Store, child: &AgentName, message_id: MessageId, now: Time)
     Ok(delegation::end(&records, settled(&agent, message_id)?.as_ref()))
 }
 
-/// Returns the end of a delegation that can never be handed over because of this error; `None` if a
-/// retry may succeed.
+/// Returns the end of a delegation whose message can never be sent because of this error; `None` if
+/// a retry may succeed.
 pub fn permanent_end(error: &Error) -> Option<ChildEnd> {
     let is_lasting = matches!(error, Error::Refused { .. } | Error::Damaged { .. });
     is_lasting.then(|| ChildEnd::without_brief(TaskStatus::Failed, Some(error.to_string())))
@@ -263,7 +263,7 @@ pub fn recorded_end(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEndi
     })
 }
 
-/// Applies to a draft the changes of the next step to open tasks. Returns false if there are none.
+/// Applies the ends of tasks that the next step would record to a dry run. False if none is due.
 pub fn preview(agent: &Agent<'_>, draft: &mut Draft) -> Result<bool> {
     let due = due(agent, draft.records.tasks.clone(), &draft.records.state, draft.now())?;
     let has_due = !due.is_empty();

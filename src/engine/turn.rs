@@ -46,7 +46,7 @@ use super::outcome::{self, Mended};
 use super::session::Session;
 use super::{sync, tasks};
 
-/// Claimed turn with its records and its lease.
+/// Turn of a claimed message, with the agent's records and the lease of its run.
 struct Turn<'a> {
     context: Context<'a>,
     claimed: Claimed,
@@ -68,8 +68,8 @@ pub struct EndedTurn {
     pub cancelled_by: Option<i32>,
 }
 
-/// Claims a message, runs its turn without the lock, and settles the run. The lease is released as
-/// soon as the run is settled.
+/// Claims a message, runs its turn without the agent's lock, and settles the run. The lease is
+/// released as soon as the run is settled.
 pub fn run(
     context: Context<'_>,
     locked: AgentTxn<'_>,
@@ -86,8 +86,7 @@ pub fn run(
     {
         start_from_the_beginning(context, &mut draft, &mut claimed, checkpoint);
     }
-    // The history is read before the commit of the claim, because a database releases the lock with
-    // the commit.
+    // The history is read before the claim is committed: in a database the commit releases the lock.
     let now = session.clock.now();
     let history = load::history(&locked.records_snapshot(), &draft.records, &claimed.message, now);
     let records = context.commit(&locked, draft)?;
@@ -104,8 +103,8 @@ pub fn run(
     Ok(EndedTurn { run_id, attempt, settled, records, run, cancelled_by })
 }
 
-/// Makes a turn whose checkpoint is missing start from the beginning, because it could never
-/// continue.
+/// Makes a turn whose checkpoint (saved progress) is missing start from the beginning, because it
+/// could never continue.
 fn start_from_the_beginning(
     context: Context<'_>,
     draft: &mut Draft,
@@ -122,8 +121,8 @@ fn start_from_the_beginning(
     lose_checkpoint(draft, claimed, &shown);
 }
 
-/// Runs the turn command to its end. A failure to start is an end, too; it counts as caused from
-/// outside, unless the settings of the turn are invalid.
+/// Runs the turn command to its end. A failure to start is also an end. It counts as an
+/// interruption, not as a failed attempt, unless the settings of the turn are invalid.
 fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     let session = turn.context.session;
     let run_id = turn.claimed.run.run_id;
@@ -152,7 +151,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
             TurnEnd { is_prevented, ..end_of(session, ended, Ok(Mended::default())) }
         }
     };
-    // Only a step that recovers this run needs the noted end; without it the run counts as
+    // Only another process that settles this run needs the noted end; without it the run counts as
     // interrupted.
     if let Err(error) = turn.context.agent.workdir().run(run_id).write_end(&end) {
         session.out.note(&format!("{}: {error}", turn.context.agent.name()));
@@ -180,8 +179,8 @@ fn invalid_settings(error: Error) -> NotStarted {
     NotStarted { error, is_prevented: false }
 }
 
-/// Runs the hook of a scheduled or resumed turn, and then commits `running`. Error when the hook
-/// has failed, or a signal or a command has ended the run, so that the turn does not start.
+/// Runs the hook of a scheduled or resumed turn, and commits that the turn is running. Error when
+/// the hook has failed, or a signal or a command has ended the run: the turn then does not start.
 fn begin_running(turn: &Turn<'_>) -> Result<()> {
     let session = turn.context.session;
     if let Some(to) = turn.claimed.stands_in {
@@ -209,15 +208,15 @@ fn begin_running(turn: &Turn<'_>) -> Result<()> {
     }
     let why_not = match session.cancelled_by.get() {
         Some(signal) => format!("ended by signal {signal}"),
-        // Without `stands_in` no hook ran, so no other command had time to end the run.
+        // Without `stands_in` no hook has run, so no command had time to end the run.
         None if turn.claimed.stands_in.is_none() || is_still_current(turn)? => return Ok(()),
         None => "it was ended before it began".to_owned(),
     };
     Err(Error::failed(why_not))
 }
 
-/// True if no command has ended the run since its claim, while its hook ran. A command that ends
-/// the run later finds the processes of the turn.
+/// True if no command has ended the run since its claim. A command that ends the run later finds
+/// the processes of the turn and ends them.
 fn is_still_current(turn: &Turn<'_>) -> Result<bool> {
     let current = turn.context.agent.peek()?.current_run;
     Ok(current.is_some_and(|run| run.run_id == turn.claimed.run.run_id && !is_being_ended(&run)))
@@ -261,8 +260,8 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
     }
 }
 
-/// Calls `settle` with the end of a turn. If the records refuse the end, calls `settle` again
-/// without the outcome, so that the run fails: an unsettled run would block every later step.
+/// Calls `settle` with the end of a turn. If the records refuse that, calls `settle` again without
+/// the outcome, so that the run fails: a run that is never settled would block every later step.
 pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) -> Result<T> {
     // These refusals are caused by other processes: dropping the outcome would not prevent them.
     const FROM_OTHERS: [&str; 4] = [Error::FENCED, Error::MOVED, Error::NOT_OWNER, "stale_revision"];
@@ -277,8 +276,8 @@ pub fn settle_refusable<T>(end: TurnEnd, settle: impl Fn(TurnEnd) -> Result<T>) 
     }
 }
 
-/// Settles a run in a draft: with the end that its tick noted, else as interrupted for the reason
-/// `why`. If the end is refused, the run has failed. No process of the run may be alive.
+/// Settles a run in uncommitted records: with the end that its tick noted, else as interrupted for
+/// the reason `why`. If the end is refused, the run has failed. No process of the run may be alive.
 pub fn settle_in_draft(
     context: Context<'_>,
     seen: &Snapshot<'_>,
@@ -299,7 +298,7 @@ pub fn settle_in_draft(
 /// Settles a run after any end, in one transaction. If another process has settled the run, only
 /// the output is recorded. Returns the settlement, the records after it, and the record of the run.
 ///
-/// The lease is released with the commit or before the lock, so that the next process with the lock
+/// The lease is released with or before the agent's lock, so that the next process with the lock
 /// finds no lease of a settled run.
 fn settle(
     context: Context<'_>,
@@ -320,7 +319,7 @@ fn settle(
     let is_current = current.is_some_and(|run| run.run_id == run_id);
     let previous = if is_current { None } else { seen.run(run_id)? };
     if !is_current && previous.is_none() && lease.fence().is_some() {
-        // After a failover, the new database server may lack the last commits.
+        // A new database server may lack the last commits of one that has failed.
         let what = format!("{run_id} was recorded: the records of `{}` don't contain it", agent.name());
         let hint =
             "the database may have lost its last commits; the output of the run is still on this machine";
@@ -333,7 +332,7 @@ fn settle(
     Ok((settled, after, run))
 }
 
-/// Returns the facts that the rules need for the actions of an outcome, if it has actions.
+/// Returns the facts about other records on which the actions of an outcome depend.
 fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Result<OutcomeContext> {
     let agent = context.agent;
     let store = agent.store();
@@ -394,7 +393,7 @@ fn action_facts(context: Context<'_>, seen: &Snapshot<'_>, end: &TurnEnd) -> Res
     Ok(facts)
 }
 
-/// Converts an error to the refusal of an action; returns a failure of the machine as an error.
+/// Returns the refusal of an action because of an error; a failure of the machine stays an error.
 fn objection(error: Error) -> Result<Refusal> {
     let refusal = match error {
         Error::Refused { kind, message, .. } => Refusal::new(kind, message),
@@ -413,7 +412,7 @@ fn objection(error: Error) -> Result<Refusal> {
     Ok(refusal)
 }
 
-/// Writes the context of the turn, and returns the specification of its command.
+/// Writes the context file of the turn, and returns the specification of its command.
 fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let Turn { context: Context { session, agent }, claimed, records, .. } = turn;
     let store = agent.store();
@@ -475,7 +474,7 @@ fn prompt_template(store: &Store, policy: &Policy) -> Result<Option<(PathBuf, St
     let Some(name) = &policy.turn.prompt else { return Ok(None) };
     let path = store.anchor().leads_to(name);
     let refused = |why: String| Error::failed(format!("{}: {why}", path.display()));
-    // Opening a pipe could block for ever.
+    // Opening a named pipe could block for ever, so only plain files are opened.
     if !std::fs::metadata(&path).context("read", &path)?.is_file() {
         return Err(refused("it is not a file, and `turn.prompt` names it".to_owned()));
     }

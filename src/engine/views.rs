@@ -24,8 +24,8 @@ use crate::store::{Agent, RecordWatch, Snapshot, Store};
 use super::follow::OutputTail;
 use super::{environment, load};
 
-/// Reads the facts for an agent's summary, without a lock. `all_children`: also returns all
-/// children, for which every agent of the store is read.
+/// Reads the facts for an agent's summary, without a lock. `all_children`: also all children, which
+/// costs a read of every agent of the store.
 pub fn facts<'s>(agent: &Agent<'s>, now: Time, all_children: bool) -> Result<Facts<'s>> {
     let store = agent.store();
     let (records, arrivals) = look(agent, now, true)?;
@@ -80,7 +80,7 @@ fn reading(agent: &Agent<'_>, now: Time) -> Result<Reading> {
 }
 
 /// Loads records and inbox at one revision. `names_reduced`: also searches the archive for the ids
-/// of messages settled without a turn.
+/// of messages that were settled without a turn.
 fn look(agent: &Agent<'_>, now: Time, names_reduced: bool) -> Result<(Records, Arrivals)> {
     agent.read(|seen, state| {
         let seen = seen.without_passed_over(&state);
@@ -113,7 +113,7 @@ pub fn children_of(store: &Store, parent: &AgentName) -> Result<Vec<AgentName>> 
 /// Maximum number of messages, and of events, in the detail view.
 const SHOWN: usize = 20;
 
-/// Maximum size in bytes of the earlier output that is read, and maximum of lines in memory.
+/// Maximum bytes of earlier output that `LastOutput` reads, and maximum of lines that it keeps.
 const OUTPUT_MAX: u64 = 16 << 10;
 const LINES: usize = 200;
 
@@ -142,14 +142,14 @@ pub fn detail(agent: &Agent<'_>, now: Time) -> Result<AgentDetail> {
     })
 }
 
-/// Returns the dead letter that was parked last, if there is one.
+/// Returns the newest dead letter (message whose last attempt has failed), if there is one.
 pub fn last_dead(agent: &Agent<'_>) -> Result<Option<MessageId>> {
     let letters = agent.read(|seen, state| dead_letters(&seen, &state, 1))?;
     Ok(letters.first().map(|message| message.id))
 }
 
-/// Returns the dead letters, the last parked first, at most `most` of them. The search of the
-/// archive ends when as many are found as `state.counters` counts.
+/// Returns the dead letters, newest first, at most `most` of them. The search of the archive ends
+/// when as many are found as `state.counters` counts.
 pub fn dead_letters(seen: &Snapshot<'_>, state: &State, most: u64) -> Result<Vec<Message>> {
     let wanted = usize::try_from(state.counters.dead.min(most)).unwrap_or(usize::MAX);
     let (mut known, mut letters) = (HashSet::new(), Vec::new());
