@@ -45,7 +45,7 @@ pub trait AgentLock: Debug {
     /// Runs reading statements in the open transaction, in one round trip; `None` if none is open.
     fn ask(&self, statements: &[Statement]) -> Option<Result<Vec<Vec<Row>>>>;
 
-    /// True if the lock's transaction is open.
+    /// True if the transaction with the agent's lock is open.
     fn is_open(&self) -> bool;
 
     fn is_of(&self, agent: &AgentName) -> bool;
@@ -95,7 +95,7 @@ impl StoreContext {
             "SELECT session_user WHERE has_function_privilege('@.deliver(text, smallint[], uuid[], text[], boolean)', \
              'EXECUTE')",
         );
-        // A role that may not use the schema can't run this query, and may not deliver either.
+        // A role that may not use the schema can't run this query, and may not add messages.
         let rows = self.pool.ask_one(asked).unwrap_or_default();
         let Some(role) = rows.first().and_then(|row| row.text(0)) else { return Err(refusal) };
         self.producer.get_or_init(|| role);
@@ -125,7 +125,7 @@ impl AgentContext {
         Error::NoAgent { agent: self.name.to_string(), known: None, renamed: None }
     }
 
-    /// Returns the lease of this agent for which the process acts, if there is one.
+    /// Returns the lease under which this process acts, if it is a lease of this agent.
     pub fn claim(&self) -> Option<Claim> {
         self.shared.claim.borrow().clone().filter(|claim| claim.agent == self.name)
     }
@@ -141,7 +141,7 @@ impl AgentContext {
         self.shared.locks.borrow().get(&self.id).and_then(Weak::upgrade)
     }
 
-    /// Runs a query, in the lock's transaction if that transaction is open.
+    /// Runs a query, in the transaction with the agent's lock if that transaction is open.
     pub fn ask(&self, statement: Statement) -> Result<Vec<Row>> {
         let statements = [statement];
         let mut answers = match self.lock().and_then(|lock| lock.ask(&statements)) {

@@ -14,7 +14,7 @@ pub const NOT_ALLOWED: &str = "not_allowed";
 const ASK: &str = "ask the owner of the store, who lets a role of the database be a ticker, a producer or a reader by \
                    `dormouse init --grant`";
 
-/// Error for each operation that the producer role does not allow.
+/// Error for an operation of a database role that may only add messages and hints to inboxes.
 pub fn producers(url: &Url, role: &str) -> Error {
     let server = url.shown();
     not_allowed(format!("{server}: `{role}` is a producer: it may `enqueue` and `wake`, and reads nothing"))
@@ -30,7 +30,7 @@ pub enum RoundTripFault {
         why: String,
         error: Error,
     },
-    /// Another process held the lock during the whole wait.
+    /// Another process held a lock that a statement needs, during the whole wait.
     Locked(Error),
     /// Another transaction conflicted with this one, or has created the same row or table. The
     /// caller may try again.
@@ -129,7 +129,7 @@ fn not_allowed(message: String) -> Error {
     Error::failed_as(Status::Failed, NOT_ALLOWED, message).with_hint(ASK)
 }
 
-/// Error when another process has the lock, or has changed the same records.
+/// Error when another process holds a needed lock, or has changed the same records.
 pub fn busy(url: &Url) -> Error {
     Error::failed_as(
         Status::Busy,
@@ -166,8 +166,8 @@ pub fn no_fence(url: &Url, agent: &AgentName, fence: i64) -> Error {
     )
 }
 
-/// Error when the lock was lost with its connection, and another process changed the agent before
-/// this process locked it again.
+/// Error when the agent's lock was lost with its connection, and another process changed the agent
+/// before this process locked it again.
 pub fn stale(agent: &str, base: u64, revision: u64) -> Error {
     Error::failed_as(
         Status::Busy,

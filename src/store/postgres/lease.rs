@@ -125,8 +125,8 @@ impl Lease for PgLease {
 
     fn beat(&self) -> Beat {
         if !self.own.is_written.get() {
-            // After the lock was released, an unwritten lease is never written, and another process
-            // may get an equal fencing token.
+            // After the agent's lock was released, an unwritten lease is never written, and another
+            // process may get an equal fencing token.
             let is_pending = self.one.lock().is_some();
             return if is_pending { Beat::Unreachable { left: self.left() } } else { Beat::Lost };
         }

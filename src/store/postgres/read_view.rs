@@ -417,7 +417,7 @@ fn event(row: &Row) -> Option<Op> {
     Some(Op::Event { seq: row.number(1)?, at: Time::from_millis(row.number(2)?), text: row.text(3)? })
 }
 
-/// Returns the text of a message with its producer as the source. `by`: role of that producer.
+/// Returns the text of a message with the role `by`, which may only add messages, as the source.
 ///
 /// Returns an invalid message, or a message that claims to interject, unchanged: readers reject
 /// both.

@@ -27,7 +27,7 @@ pub const HEAD: usize = 256;
 /// Number of turn summaries that the SQL function `load` returns: as many as a turn receives.
 pub const BRIEFS: usize = 5;
 
-/// Returns a statement that loads one revision. `with_past`: also archive lines to start a run.
+/// Returns a statement that loads an agent's records. `with_past`: with archive lines for a run.
 pub fn load(agent: i64, with_past: bool) -> Statement {
     Statement::new("SELECT * FROM @.load($1, $2)").with(agent).with(with_past)
 }

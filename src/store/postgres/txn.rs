@@ -31,7 +31,7 @@ struct PgTxn {
 struct TxnState {
     one: Rc<AgentContext>,
     patience: Duration,
-    /// Total time of waiting for the lock, if any.
+    /// Total time of waiting for the agent's lock, if any.
     waited: Cell<Option<Duration>>,
     open: RefCell<Option<OpenPgTxn>>,
     /// Leases that the next change will write.
@@ -43,7 +43,7 @@ struct TxnState {
     slot: RefCell<Option<String>>,
 }
 
-/// Transaction with the lock, and the records that the transaction has loaded.
+/// Open transaction that holds the agent's lock, and the records that it has loaded.
 #[derive(Debug)]
 struct OpenPgTxn {
     transaction: OpenTransaction,
@@ -79,7 +79,7 @@ pub fn begin(one: &Rc<AgentContext>, patience: Duration) -> Result<Option<Box<dy
 }
 
 impl TxnState {
-    /// Begins a transaction unless one is open. Returns `false` if another process holds the lock.
+    /// Begins a transaction unless one is open. Returns `false` if another process locks the agent.
     fn begin(&self) -> Result<bool> {
         if self.open.borrow().is_some() {
             return Ok(true);
@@ -96,7 +96,7 @@ impl TxnState {
             let mut connection = pool.take()?;
             let mut sent = pool.send(&mut connection, &trip(true), Then::Stay, Duration::ZERO);
             if matches!(sent, Err(RoundTripFault::Locked(_))) && !self.patience.is_zero() {
-                // Waiting begins only here: the first attempt fails at once if the lock is taken.
+                // Waiting begins only here: the first attempt fails at once if the agent is locked.
                 let since = Instant::now();
                 let mut again = ["ROLLBACK", BEGIN].map(Statement::new).to_vec();
                 again.extend(trip(false));
@@ -124,7 +124,7 @@ impl TxnState {
     }
 
     /// Returns the open transaction; begins one unless one is open. Error if another process holds
-    /// the lock.
+    /// the agent's lock.
     fn opened(&self) -> Result<RefMut<'_, OpenPgTxn>> {
         self.begin()?;
         let open = RefMut::filter_map(self.open.borrow_mut(), Option::as_mut);
@@ -210,7 +210,7 @@ impl TxnState {
         }
     }
 
-    /// Error when the records are not at the revision `base`, or this process is fenced.
+    /// Error when the records are not at the revision `base`, or this process has lost its lease.
     fn check_base(&self, base: u64, seen: &PgReadView) -> Result<()> {
         self.check_revision(base, seen)?;
         self.check_fences(seen)
@@ -367,7 +367,7 @@ impl RemoteTxn for PgTxn {
 }
 
 impl Drop for PgTxn {
-    /// Releases the lock. Before that, writes granted leases.
+    /// Releases the agent's lock. Before that, writes granted leases.
     fn drop(&mut self) {
         let state = &self.state;
         let shared = Rc::clone(&state.one.shared);
