@@ -1,4 +1,4 @@
-//! Agent whose records are files, and reads of its state without the lock.
+//! Agent whose records are files, and reads of its state without the agent's lock.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub struct DirAgent<'s> {
 }
 
 impl DirAgent<'_> {
-    /// Reads the current `state.json` without the lock.
+    /// Reads the current `state.json` without the agent's lock.
     pub(super) fn peek(&self) -> Result<State> {
         AgentRecords::peek(self, &|text| self.state_of(text.as_bytes()))
     }

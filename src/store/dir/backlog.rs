@@ -145,7 +145,7 @@ impl Filing<'_> {
             if sent_back == 0 || rounds == ROUNDS {
                 break keys;
             }
-            // Files sent back to the inbox must be durable before the bucket is marked as scanned.
+            // Files sent back to the inbox must be durable before this directory counts as scanned.
             self.disk.sync_dir(&self.inbox())?;
         };
         let Some(first) = keys.iter().min() else {

@@ -365,7 +365,7 @@ impl Txn for DirTxn<'_> {
         self.held.take_wait()
     }
 
-    /// Applies an interrupted transaction. Every process calls this first when it takes the lock.
+    /// Applies an interrupted transaction. Called first by each process that has the agent's lock.
     fn finish(&self) -> Result<()> {
         self.journal.replace(None);
         let place = self.take_journal()?;

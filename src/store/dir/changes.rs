@@ -87,7 +87,7 @@ impl<'e> Changes<'e> {
 }
 
 /// Replaces a file as a whole. The temporary name is always the same, because only the holder of
-/// the lock calls this.
+/// the agent's lock calls this.
 fn put(agent: &AgentDir, write: &Write, disk: Disk) -> Result<Version> {
     let staged = agent.join(layout::TMP).join("apply");
     let put = || {

@@ -154,7 +154,7 @@ pub fn entries(
     })?;
     for key in records.messages(usize::MAX)? {
         let text = records.message(key)?.unwrap_or_default();
-        // Unreadable and misdelivered messages are skipped, because a step quarantines them.
+        // Messages that are unreadable or another agent's are skipped: a step quarantines them.
         let message = decode::<Message>(Path::new(layout::INBOX), text.as_bytes()).ok();
         let message = message.filter(|message| check_message(message, key, is_own).is_ok());
         message.iter().for_each(|message| note(message, MessageStatus::Queued));

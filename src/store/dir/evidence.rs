@@ -65,7 +65,7 @@ pub fn newest_events(view: &View<'_>, each: &mut EachLine<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Sorts events by their numbers. They are sorted already unless two clones have added some.
+/// Sorts events by their numbers. They are unsorted only after a git merge of two clones.
 fn in_order(mut lines: Vec<(usize, &[u8])>) -> Vec<(usize, &[u8])> {
     if !is_in_order(&lines) {
         lines.sort_by_key(|(_, line)| seq_in(line));

@@ -1,5 +1,5 @@
-//! Export of an agent at one revision: its files are collected under the lock within moments, and
-//! written out without the lock.
+//! Export of an agent at one revision: its files are collected under the agent's lock within
+//! moments, and written out without the lock.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,8 +17,8 @@ use crate::store::stream::{Meta, StreamWriter};
 use super::change::DirTxn;
 use super::moved::TakenInbox;
 
-/// Files up to this many bytes are copied under the lock; for larger files, an open descriptor and
-/// the length are kept.
+/// Files up to this many bytes are copied under the agent's lock; for larger files, an open
+/// descriptor and the length are kept.
 const COPIED: u64 = 64 << 10;
 
 /// Files of an agent at one revision.

@@ -139,8 +139,8 @@ pub struct Scan {
     pub has_rejected: bool,
     /// True if a step was interrupted while it replaced the inbox by an empty directory.
     pub is_unfinished: bool,
-    /// Paths, relative to the inbox, of files that can be neither read nor moved. All lists of
-    /// messages and submissions leave them out.
+    /// Paths, relative to the inbox, of files that can be neither read nor moved. All lists in this
+    /// scan leave them out.
     passed_over: HashSet<String>,
 }
 
@@ -205,8 +205,8 @@ pub fn is_empty(view: &View<'_>, passed_over: &[String]) -> Result<bool> {
     Ok(empty && !view.has_journal())
 }
 
-/// Lists the inbox. A reader without the lock repeats that until no directory was added in between:
-/// if a message was moved meanwhile, the reader has found either its name or the directory.
+/// Lists the inbox. Without the agent's lock, repeats that until no directory was added in between:
+/// if a message was moved meanwhile, either its name or the directory was found.
 pub fn scan(view: &View<'_>) -> Result<Scan> {
     let mut found = list(view)?;
     while !view.is_locked() {
@@ -219,8 +219,8 @@ pub fn scan(view: &View<'_>) -> Result<Scan> {
     Ok(found)
 }
 
-/// Reads the directories of a scan. A reader without the lock starts over if messages may have been
-/// moved from one directory to another meanwhile.
+/// Reads the directories of a scan. A reader without the agent's lock starts over if messages may
+/// have been moved from one directory to another meanwhile.
 fn within<T>(view: &View<'_>, scan: &Scan, look: impl Fn(&Scan) -> Result<T>) -> Result<T> {
     let mut found = look(scan)?;
     if view.is_locked() || scan.segments.is_empty() {
@@ -298,8 +298,8 @@ fn list_former(view: &View<'_>, scan: &mut Scan) -> Result<()> {
 }
 
 /// Reads the modification time of each large message directory (bucket): a changed one may contain
-/// any message. Treats a directory that another user has made as a submission, whatever its name,
-/// so that a step rejects the directory.
+/// any message. Treats a directory that another user has made as a malformed file, whatever its
+/// name, so that a step rejects the directory.
 fn check_dirs(view: &View<'_>, scan: &mut Scan) -> Result<()> {
     if scan.segments.is_empty() && !scan.has_rejected {
         return Ok(());
@@ -406,7 +406,7 @@ pub fn find_filed(view: &View<'_>, scan: &Scan, key: InboxKey) -> Result<Option<
     within(view, scan, |scan| find_in(view, &scan.segments, key))
 }
 
-/// Returns the path of a message in these directories. The caller has listed them under the lock.
+/// Returns the path of a message in these directories, which were listed under the agent's lock.
 pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<Option<String>> {
     for segment in segments.iter().rev().filter(|segment| segment.from <= key) {
         let path = filed_path(segment, key);

@@ -412,8 +412,8 @@ pub fn decode_all(path: &Path, bytes: &[u8]) -> Result<(Vec<JournalLine>, usize)
 const READ_ATTEMPTS: usize = 100;
 
 impl UnfinishedJournal {
-    /// Reads every line, without the lock if need be: lines that a command writes meanwhile are
-    /// read again.
+    /// Reads every line, without the agent's lock if need be: lines that a command writes meanwhile
+    /// are read again.
     fn read(cap: CapPath, file: File) -> Result<UnfinishedJournal> {
         let look = || rustix::fs::fstat(&file).context("look at", &cap);
         let mut attempts = 0;

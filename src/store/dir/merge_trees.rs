@@ -18,7 +18,7 @@ use merge_agent::merge_agent;
 
 pub use crate::local::layout::CONFIG;
 
-/// Access of a merge to git and to the record of the agents that this clone steps.
+/// Functions by which a merge reads git objects, and finds out if this clone steps an agent.
 pub struct MergeContext<'m> {
     /// Returns the content of a git object.
     pub read: &'m dyn Fn(&Blob) -> Result<Vec<u8>>,

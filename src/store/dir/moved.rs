@@ -28,7 +28,7 @@ use super::agent::DirAgent;
 use super::change::DirTxn;
 use super::record::decode;
 
-/// Inbox files in the export stream of a moved agent, as sorted paths relative to the inbox.
+/// Inbox files in the export of an agent that is marked as moved, as sorted paths in the inbox.
 #[derive(Debug, Default)]
 pub struct TakenInbox {
     paths: BTreeSet<PathBuf>,
@@ -69,7 +69,7 @@ impl TakenInbox {
         bytes
     }
 
-    /// Reads the list of the exported inbox files of a moved agent. `None` if no list was written.
+    /// Reads the list of the inbox files in the export of an agent; `None` if no list was written.
     pub(super) fn read(dir: &AgentDir) -> Result<Option<TakenInbox>> {
         let cap = dir.join(layout::TAKEN);
         let bytes = cap.read(files::MAX_LINES)?;
@@ -110,8 +110,8 @@ fn unescape(line: &[u8]) -> Option<Vec<u8>> {
 
 impl DirAgent<'_> {
     /// Completes a delivery. `put`: result of moving files with these `names` into the inbox,
-    /// without the lock. Removes and refuses files that arrived too late to be exported. `here`:
-    /// identity of the agent's directory before the delivery.
+    /// without the agent's lock. Removes and refuses files that arrived too late to be exported.
+    /// `here`: identity of the agent's directory before the delivery.
     pub(super) fn confirm(&self, put: Result<()>, here: Number, names: &[String], now: Time) -> Result<()> {
         if self.local.state_dir.guest.is_some() {
             return self.unless_departed(put, here, names.len());
@@ -229,8 +229,8 @@ impl DirAgent<'_> {
     }
 }
 
-/// Returns the inbox files of a moved agent that arrived too late to be exported, as paths relative
-/// to the inbox. Empty for an agent that was not moved.
+/// Returns the inbox files of an agent marked as moved that arrived too late to be exported, as
+/// paths relative to the inbox. Empty for any other agent.
 pub(super) fn late(agent: &AgentDir) -> Result<Vec<PathBuf>> {
     let mut late = Vec::new();
     let Some(taken) = TakenInbox::read(agent)? else { return Ok(late) };
@@ -243,7 +243,7 @@ pub(super) fn late(agent: &AgentDir) -> Result<Vec<PathBuf>> {
 }
 
 impl LocalAgent<'_> {
-    /// Number of inbox files of a moved agent that arrived too late to be exported.
+    /// Number of inbox files that arrived too late to be exported, after the mark as moved.
     pub fn count_late(&self) -> Result<usize> {
         Ok(late(&self.dir)?.len())
     }
@@ -322,8 +322,8 @@ impl StateDir {
     }
 }
 
-/// Moves messages that arrived after the export of a moved agent from its old inbox, in the
-/// directory `former`, to the inbox of `back`, the agent that was imported back. Deletes all other
+/// Moves messages that arrived after the export of an agent by `export --move` or `rm` from its old
+/// inbox, in the directory `former`, to the inbox of the imported agent `back`. Deletes all other
 /// files of the old inbox: exported, rejected or hidden. Can be repeated after a kill.
 pub(super) fn carry_over(former: &AgentDir, back: &AgentDir) -> Result<()> {
     let Some(taken) = TakenInbox::read(former)? else { return Ok(()) };

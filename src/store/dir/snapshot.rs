@@ -206,8 +206,8 @@ impl AgentRecords for DirAgent<'_> {
 }
 
 impl<'a> DirReadView<'a> {
-    /// Returns a view for reads without the lock. `before`: the `state.json` from which `view` was
-    /// made.
+    /// Returns a view for reads without the agent's lock. `before`: the `state.json` from which
+    /// `view` was made.
     pub(super) fn of(
         agent: &'a DirAgent<'a>,
         view: View<'a>,
@@ -314,7 +314,7 @@ impl ReadView for DirReadView<'_> {
     fn message(&self, key: InboxKey) -> Result<Option<String>> {
         let said = |message: Message, user: &str| message.said_by(user);
         let mut found = self.view.arrival(&self.path_of(key), said)?;
-        // A reader without the lock searches again as often as the message is moved meanwhile.
+        // Without the agent's lock, the search is repeated if the message was moved meanwhile.
         while found.is_none() && !self.view.is_locked() {
             let Some(path) = inbox::find_filed(&self.view, &inbox::scan(&self.view)?, key)? else { break };
             found = self.view.arrival(&path, said)?;
@@ -362,8 +362,8 @@ impl ReadView for DirReadView<'_> {
         Ok(arrived.filter_map(|id| id.minted_at()).min())
     }
 
-    /// Returns the message of a dedupe key. Without the lock only the cache is searched, which may
-    /// miss an entry.
+    /// Returns the message of a dedupe key. Without the agent's lock only the cache is searched,
+    /// which may miss an entry.
     fn key(&self, key: &str, window: KeyWindow) -> Result<Option<String>> {
         let found = if self.view.is_locked() {
             dedupe::find(self, &self.view, key, window, self.agent.local.disk())

@@ -192,8 +192,8 @@ impl DirTxn<'_> {
         Ok(QuarantineOutcome::Moved(name.to_string_lossy().into_owned()))
     }
 
-    /// Renames a file, a link or another user's directory at the path of `rejected/`, to be handled
-    /// like any other submission.
+    /// Renames a file, a link or another user's directory at the path of `rejected/`, so that a
+    /// step handles it like any other file in the inbox.
     fn clear_the_way(&self, inbox: &CapPath, rejected: &CapPath) -> Result<()> {
         if is_ours(rejected)? {
             return Ok(());
@@ -233,7 +233,7 @@ impl LocalAgent<'_> {
         Ok(is_there)
     }
 
-    /// Removes a malformed file or directory, and its reason file. The caller holds the lock.
+    /// Removes a malformed file or directory, and its reason file, under the agent's lock.
     pub fn remove_rejected(&self, one: &Rejected) -> Result<()> {
         if one.stays {
             return self.dir.join(layout::INBOX).join(&one.name).remove_tree();

@@ -24,12 +24,12 @@ pub struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Returns a view for a caller that holds the lock and has applied the journal.
+    /// Returns a view for a caller that holds the agent's lock and has applied the journal.
     pub fn settled(agent: &'a AgentDir) -> View<'a> {
         View { agent, pending: Vec::new(), is_locked: true }
     }
 
-    /// Returns a view for a caller without the lock, with the transactions that are not applied.
+    /// Returns a view for a caller without the agent's lock, with the unapplied transactions.
     pub fn over(agent: &'a AgentDir, pending: Vec<JournalEntry>) -> View<'a> {
         View { agent, pending, is_locked: false }
     }
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
         self.pending.last().map(|entry| entry.base_revision)
     }
 
-    /// True if this process holds the lock, so that no other command changes records meanwhile.
+    /// True if this process has the agent's lock, so that no other command changes records.
     pub fn is_locked(&self) -> bool {
         self.is_locked
     }

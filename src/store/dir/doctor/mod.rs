@@ -63,8 +63,8 @@ impl Remedy {
     /// A person must correct or remove files that could not be admitted.
     const SORT: Remedy =
         Remedy::warning("look at it with `dormouse queue rejected`, then --accept or --drop it");
-    /// A person must send on or remove an inbox file that arrived after the export of a moved
-    /// agent.
+    /// A person must send on or remove an inbox file that arrived after the export of an agent that
+    /// has left by `export --move` or `rm`.
     const FORWARD: Remedy = Remedy::warning("say it again where the agent is now, and remove it here");
     /// A person must create the group, join it, or remove it from the settings.
     const JOIN: Remedy = Remedy::warning("make the group or join it, or take `sharing.group` out");
@@ -281,7 +281,7 @@ impl StateDir {
 }
 
 impl Checkup<'_> {
-    /// Reports stale files of killed commands. The caller holds the lock.
+    /// Reports stale files of killed commands. The caller holds the agent's lock.
     pub fn stale_files(&mut self) {
         let message = match self.agent.local.stale_files() {
             Ok(0) | Err(_) => return,

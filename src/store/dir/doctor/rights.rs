@@ -53,9 +53,9 @@ struct Foreign {
     dir: CapPath,
     /// User id and name of the owner of the state directory.
     owner: (u32, String),
-    /// Files that this owner can read: the first, the user id of its owner, and their number.
+    /// Files of others that the directory's owner can read: first path, its user id, and number.
     open: Option<(PathBuf, u32, usize)>,
-    /// Files that this owner can't read: the first, the user id of its owner, and their number.
+    /// Files of others that the directory's owner can't read: first path, its user id, and number.
     closed: Option<(PathBuf, u32, usize)>,
 }
 

@@ -193,7 +193,7 @@ impl AgentMerge<'_> {
         let is_dropped = path.starts_with(layout::INBOX) && !path.contains(layout::REJECTED);
         let name = path.trim_start_matches("quarantine/").replace('/', "__");
         let stem = match path.strip_suffix(".json").filter(|_| is_dropped) {
-            // Both clones have a submission of this name: the second stays in the inbox, renamed.
+            // Both clones have a dropped file of this name: the second stays in the inbox, renamed.
             Some(stem) => format!("{}{stem}", self.prefix),
             None => format!("{}{}/{name}", self.prefix, layout::QUARANTINE),
         };
