@@ -35,7 +35,7 @@ pub use op::PART;
 pub use op::{Arrival, EachOp, Op, Ops, each_of, parts};
 pub use view::{EachLine, Order, ReadView};
 
-/// Kind of the error of a read during which the agent's records have changed; the reader retries.
+/// Error kind of a read during which another command changed the records; the reader retries.
 pub const CHANGED: &str = "changed";
 
 /// Permissions of a role of the database. The owner is the role that has created the store.
@@ -161,7 +161,7 @@ pub trait RemoteBackend: Backend {
     /// Returns a subscription to changes of agents, for a process that waits for a change.
     fn subscribe(&self) -> Box<dyn Subscription>;
 
-    /// Returns this store with fresh caches and the current connections, as for a new process.
+    /// Returns this store with empty caches, as for a new process, and with the open connections.
     fn with_new_caches(&self) -> Rc<dyn RemoteBackend>;
 }
 
@@ -247,8 +247,8 @@ pub trait AgentRecords: Debug {
         Ok(None)
     }
 
-    /// Reads the current state without the lock: the only read of a step that finds nothing to do.
-    /// `decode`: decodes the text of `state.json`.
+    /// Reads the current state without the agent's lock: the only read of a step that finds nothing
+    /// to do. `decode`: decodes the text of `state.json`.
     fn peek(&self, decode: &dyn Fn(&str) -> Result<State>) -> Result<State> {
         let read = self.state().and_then(|text| decode(&text));
         let read = read.or_else(|error| match self.pending_state()? {
@@ -308,7 +308,7 @@ pub trait AgentRecords: Debug {
     }
 
     /// Writes all commits to the files of the records, durably, so that a copy of the files is
-    /// complete. The caller does not hold the lock.
+    /// complete. The caller does not hold the agent's lock.
     fn flush(&self, _now: Time) -> Result<()> {
         Ok(())
     }
@@ -355,7 +355,7 @@ pub trait RemoteRecords: AgentRecords {
 
 /// Lock of an agent, and its records under the lock. Dropping this releases the lock.
 pub trait Txn: Debug {
-    /// Returns the time that this process waited for the lock, if any, and `None` at later calls.
+    /// Returns the time that this process waited for the agent's lock, if any; later calls: `None`.
     fn take_wait(&self) -> Option<Duration> {
         None
     }

@@ -125,7 +125,7 @@ impl<'s> Agent<'s> {
         self.unchecked_snapshot().open()
     }
 
-    /// Reads the current state without the lock: the only read of a step that finds nothing to do.
+    /// Reads the current state without the agent's lock. A step with nothing to do reads no more.
     pub fn peek(&self) -> Result<State> {
         self.records().peek(&|text| self.source.state(text))
     }
@@ -162,8 +162,8 @@ impl<'s> Agent<'s> {
         }
     }
 
-    /// Returns the current records without the lock. Other commands may change the records during a
-    /// read.
+    /// Returns the current records without the agent's lock. Other commands may change the records
+    /// during a read.
     pub fn snapshot(&self) -> Snapshot<'_> {
         Snapshot::new(&self.source, Source::Now, LeftOut::Names(Vec::new()))
     }
@@ -344,7 +344,7 @@ impl Agent<'_> {
     }
 
     /// Removes every key of a trigger except that with this hash. Called once no record names the
-    /// other keys. A database has removed them with the commit.
+    /// other keys. Does nothing in a database, whose commit has removed them.
     pub fn forget_keys(&self, trigger: TriggerId, but: Option<&str>) -> Result<()> {
         self.records().forget_trigger_keys(trigger, but)
     }

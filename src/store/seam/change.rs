@@ -29,7 +29,7 @@ pub struct AgentTxn<'a> {
     agent: &'a Agent<'a>,
     /// Lock of the records.
     lock: RecordsIn<DirTxn<'a>, Box<dyn RemoteTxn>>,
-    /// Time at which the command took the lock, by its clock.
+    /// Time at which the command took the agent's lock, by its clock.
     now: Time,
     /// Revision that was read last, and true if its state marks the agent as moved.
     #[new(default)]
@@ -53,7 +53,7 @@ impl Agent<'_> {
         Ok(locked)
     }
 
-    /// Takes the lock for `doctor`: an interrupted transaction stays if it can't be applied.
+    /// Takes the agent's lock for `doctor`: an interrupted transaction that can't be applied stays.
     pub fn change_damaged(&self, now: Time) -> Result<AgentTxn<'_>> {
         let locked = self.lock(now)?;
         // `doctor` reports later why the transaction can't be applied.
@@ -68,7 +68,7 @@ impl Agent<'_> {
         self.lock_records(held, left, now)?.ok_or_else(|| self.busy(begun.elapsed()))
     }
 
-    /// Takes the lock without waiting. Returns `None` if another process has it.
+    /// Takes the agent's lock without waiting. Returns `None` if another process has it.
     pub fn try_change(&self, now: Time) -> Result<Option<AgentTxn<'_>>> {
         let Some(held) = self.in_local_dir(|| self.local().try_lock(now))? else { return Ok(None) };
         let locked = self.lock_records(held, Duration::ZERO, now)?;
@@ -77,7 +77,7 @@ impl Agent<'_> {
     }
 
     /// Applies a transaction that a killed command has committed. Returns false if another process
-    /// has the lock, which may be that command.
+    /// has the agent's lock, which may be that command.
     pub fn finish_interrupted(&self, now: Time) -> Result<bool> {
         Ok(!self.records().is_interrupted()? || self.try_change(now)?.is_some())
     }
@@ -93,8 +93,8 @@ impl Agent<'_> {
         Ok(lock.map(|(lock, here)| AgentTxn::new(self, lock, now, here)))
     }
 
-    /// Replaces the agent's settings by `after` if they are still `before`. Takes the lock, so that
-    /// two editors can't overwrite each other. Returns `false`, and changes nothing, if the
+    /// Replaces the agent's settings by `after` if they are still `before`. Takes the agent's lock,
+    /// so that two editors can't overwrite each other. Returns `false`, and changes nothing, if the
     /// settings have changed meanwhile.
     pub fn replace_policy(&self, before: &str, after: &str, now: Time) -> Result<bool> {
         let locked = self.change(now)?;
@@ -153,8 +153,8 @@ impl<'a> AgentTxn<'a> {
         }
     }
 
-    /// Returns the time for which this process waited for the lock. `None` if the lock was free,
-    /// and at every later call.
+    /// Returns the time for which this process waited for the agent's lock. `None` if the lock was
+    /// free, and at every later call.
     pub fn take_wait(&self) -> Option<Span> {
         let here = self.here.as_ref().and_then(LockGuard::take_wait);
         let waited =
@@ -213,7 +213,7 @@ impl<'a> AgentTxn<'a> {
         Snapshot::new(self.agent.source(), Source::Locked(self.records()), LeftOut::All)
     }
 
-    /// Removes the dedupe keys that are older than the window with the next commit.
+    /// With the next commit, removes the dedupe keys that are older than the window.
     pub fn forget_old_keys(&self, now: Time, window: Span) {
         let before = now.as_millis().saturating_sub_unsigned(window.as_millis());
         self.change_along(vec![Op::KeysForgotten(Time::from_millis(before))]);

@@ -72,7 +72,7 @@ impl Snapshot<'_> {
         Ok(found)
     }
 
-    /// Returns `of` of the newest version of each of these messages that is in the archive.
+    /// Returns the value of `of` for the newest version of each of these messages in the archive.
     pub fn ended_among<V>(&self, ids: &[MessageId], of: fn(&Message) -> V) -> Result<HashMap<MessageId, V>> {
         let place = self.archive::<Message>();
         last_versions(self.view()?, &place, ids, |message: Message| (message.id, of(&message)))

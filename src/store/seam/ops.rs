@@ -36,9 +36,8 @@ pub fn of_new(new: &NewAgent) -> Vec<Op> {
 
 /// Returns the operation that replaces the state by this text, with its due time.
 ///
-/// An agent is due at once if it is not idle, or has a run, open tasks, or messages or
-/// notifications to deliver: only files outside the records show if the processes of these are
-/// alive.
+/// An agent is due at once if it is not idle, or has a run, a task that has not ended, or messages
+/// or notifications to deliver: only files outside the records show if their processes are alive.
 pub fn state(state: &State, text: String) -> Op {
     Op::State { revision: state.revision, due: due(state), is_at_rest: state.is_at_rest(), text }
 }
@@ -82,8 +81,8 @@ pub fn delete(delete: Delete) -> Op {
     }
 }
 
-/// Returns the operations that append an ended record to the archive, and remove it from the open
-/// records if it was one.
+/// Returns the operations that append an ended record to the archive, and remove it from the
+/// records that have not ended, if it was one.
 pub fn ended(archived: &Archived) -> Vec<Op> {
     fn line<T: Record>(record: &T, id: Option<String>, at: Time) -> Op {
         Op::Ended { kind: T::KIND, id, at, text: into_text(encode_line(record)) }

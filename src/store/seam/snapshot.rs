@@ -36,7 +36,7 @@ pub struct Snapshot<'a> {
 /// Source of the revision, which is read at the first request.
 #[derive(Debug, Clone, Copy)]
 pub enum Source<'a> {
-    /// Current records, without the lock.
+    /// Current records, without the agent's lock.
     Now,
     /// Current records, without a check for an interrupted transaction.
     Unchecked,
@@ -291,7 +291,7 @@ impl Snapshot<'_> {
         }
     }
 
-    /// True if a message has ended and was not requeued since. The caller must hold the lock.
+    /// True if a message has ended and was not requeued since. Needs the agent's lock.
     pub fn is_settled(&self, id: MessageId, now: Time) -> Result<bool> {
         let may_have_ended = self.view()?.may_have_ended(id, now)?;
         if may_have_ended == Some(false) {
@@ -310,7 +310,7 @@ impl Snapshot<'_> {
     }
 
     /// Returns the entry of a dedupe key, if a message was admitted under the key within `length`
-    /// of `now`. `revision`: the agent's revision. Without the lock an entry may be missed.
+    /// of `now`. `revision`: the agent's revision. Without the agent's lock an entry may be missed.
     pub fn admitted_under(
         &self,
         key: &str,
@@ -350,7 +350,7 @@ impl Snapshot<'_> {
         submissions::dropped_at(&self.records.local.dir, file)
     }
 
-    /// Reads a submitted file: its content, or why it is malformed. `None` if the file is gone.
+    /// Reads a file in the inbox: its content, or why it is malformed. `None` if it is gone.
     pub fn read_dropped(&self, file: &Dropped) -> Result<Option<Result<HandWritten, String>>> {
         submissions::read(&self.records.local.dir, file)
     }

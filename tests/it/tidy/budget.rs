@@ -27,7 +27,7 @@ const ROOMS: [Room; 9] = [
             "store/settings.rs",
             "store/stream.rs",
         ],
-        ceiling: 4_639,
+        ceiling: 4_638,
         goal: 3_400,
     },
     Room { name: "store/dir", paths: &["store/dir/"], ceiling: 8_313, goal: 6_200 },
