@@ -184,7 +184,7 @@ impl<'a> Context<'a> {
         let _ = locked.sweep_some(retention, self.session.clock.now());
         drop(locked);
         if has_hooks {
-            // Runs without the lock, because ending leftover processes may take seconds.
+            // Runs without the agent's lock, because ending leftover processes may take seconds.
             let _ = hook::end_abandoned(&self.agent.workdir().tmp());
         }
     }

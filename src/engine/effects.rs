@@ -79,7 +79,7 @@ pub fn after_turn(Records { state, tasks, policy, .. }: &Records, run: Option<Ru
     if !state.outbox.is_empty() {
         effects.push(Effect::Deliver);
     }
-    // A stopped agent starts no tasks that its last outcome requested.
+    // A stopped agent starts no tasks that the outcome of its last turn has requested.
     if state.status != Status::Stopped {
         let queued = tasks.iter().filter(|task| task.status == TaskStatus::Queued);
         effects.extend(queued.map(|task| {
@@ -254,7 +254,7 @@ pub fn recover(
     Ok((ended(context, locked, draft)?, failure))
 }
 
-/// Commits the end of a recovery, releases the lock, and notifies the hooks.
+/// Commits the end of a recovery, releases the agent's lock, and notifies the hooks.
 fn ended(context: Context<'_>, locked: AgentTxn<'_>, draft: Draft) -> Result<Records> {
     let records = context.commit(&locked, draft)?;
     drop(locked);

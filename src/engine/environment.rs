@@ -11,7 +11,7 @@ use crate::process::git::is_caller_var;
 use crate::process::{self, host, program};
 use crate::store::{Agent, Store};
 
-/// Returns the identity of this process on this machine, as claimant of a run or task.
+/// Returns the host, boot, directory and pid of this process, as it claims a run or task.
 pub fn claimant(store: &Store) -> Result<RunClaimant> {
     let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
     Ok(RunClaimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })

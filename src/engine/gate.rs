@@ -29,7 +29,7 @@ use super::monitor::{Grace, KILL_GRACE};
 use super::owner::{TICK_GONE, away};
 use super::turn::settle_in_draft;
 
-/// Time that `stop` gives the tick of an ended run to notice the end.
+/// Time that `stop` gives the tick of a run to notice that the run's processes have ended.
 pub const TICK_GRACE: Duration = SCAN_PAUSE.saturating_mul(QUIET_SCANS);
 
 /// Pause of `stop` between two searches for processes of the run.

@@ -31,7 +31,7 @@ use super::context::Context;
 use super::environment::{environment, workspace_path};
 use super::session::Session;
 
-/// Maximum length of a hook's output in the ledger, in bytes; the end of the output is kept.
+/// Maximum bytes of a hook's output in an event of the agent; the end of the output is kept.
 const OUTPUT_MAX: usize = 4096;
 
 names! {

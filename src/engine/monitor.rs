@@ -59,7 +59,7 @@ impl<A: Monitor, B: Monitor> Monitor for (A, B) {
     }
 }
 
-/// Monitor that may be absent.
+/// Monitor that may be absent: without it, nothing ends the command.
 impl<M: Monitor> Monitor for Option<M> {
     fn pause(&self) -> Option<Duration> {
         self.as_ref().and_then(M::pause)
@@ -115,7 +115,7 @@ impl<L: FnMut() -> Result<bool>> Monitor for RecordMonitor<'_, L> {
     }
 }
 
-/// Returns a monitor that ends the command when `look` demands that for the agent's state.
+/// Returns a monitor that ends the command when `look` returns true for the agent's state.
 pub fn of_state<'a>(context: Context<'a>, mut look: impl FnMut(&State) -> bool + 'a) -> impl Monitor + 'a {
     RecordMonitor::new(context, move || context.agent.peek().map(|state| look(&state)))
 }
@@ -162,8 +162,8 @@ pub fn of_run<'a>(context: Context<'a>, run_id: RunId, max_section: Span) -> imp
         }
         // The commit comes before the signal: after it the turn can begin no critical section.
         let forced = context.try_change(|draft| Ok::<_, Error>(force(draft, run_id, over)));
-        // If the turn has begun a critical section, or another process has the lock, the next call
-        // reads the state again.
+        // If the turn has begun a critical section, or another process has the agent's lock, the
+        // next call reads the state again.
         matches!(forced, Ok(Some(forced)) if forced.made)
     })
 }

@@ -116,8 +116,8 @@ fn fields(bytes: &[u8]) -> BTreeMap<String, &RawValue> {
     serde_json::from_slice(bytes).unwrap_or_default()
 }
 
-/// Returns the error for bytes that can't be parsed as an outcome. The error is about the action or
-/// field that is invalid by itself, or else about the whole document.
+/// Returns the error for an outcome file that can't be parsed. It is about the action or field that
+/// is invalid by itself, or else about the whole file.
 fn parse_error(bytes: &[u8], error: &serde_json::Error) -> Wrong {
     let reason = |error: &serde_json::Error| json::without_place(&error.to_string()).to_owned();
     for (name, field) in fields(bytes) {

@@ -56,7 +56,7 @@ pub fn out_of_reach(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<
 
 fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace>) -> Result<Option<Away>> {
     let is_same_boot = boot == host::boot_id();
-    // Containers of one machine have different hostnames, but the same boot id and locks.
+    // Containers of one machine have different host names, but share its boot id and its locks.
     let is_here = is_same_boot || host == host::hostname();
     let there = || Some(host.to_owned()).filter(|_| !is_here);
     let here = agent.store().local().state_place()?.id;

@@ -295,7 +295,7 @@ pub fn release(context: Context<'_>, run_id: RunId) -> Result<()> {
     let agent = context.agent;
     let store = context.store();
     let policy = agent.policy()?.workspace;
-    // Without `[workspace]`, or if the workspace is missing, nothing is occupied.
+    // Without `[workspace]`, or if that directory is missing, nothing is occupied.
     let (Some(mode), Ok(workspace)) = (policy.mode, store.anchor().workspace(&policy.path)) else {
         return Ok(());
     };

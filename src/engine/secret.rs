@@ -15,7 +15,7 @@ use crate::store::Store;
 use super::new_file::{NewFile, refuse_within};
 use super::session::Session;
 
-/// New secret of a trigger. Only its hash is stored, except if signatures need the key.
+/// New secret of a trigger. The store gets its hash only, unless signatures need the secret as key.
 pub struct Secret {
     word: String,
     place: SecretPlace,

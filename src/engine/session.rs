@@ -39,7 +39,7 @@ pub struct Session {
     pub lacked: RefCell<Option<Error>>,
     /// Remote branch to which the claim of a message is pushed before its turn runs.
     pub publishes_to: Option<RemoteBranch>,
-    /// Agent of the command, once it is known; JSON errors name it.
+    /// Agent of the command, once it is known, to be named in JSON errors.
     subject: RefCell<Option<AgentName>>,
     said: GlobalOptions,
 }
@@ -105,7 +105,7 @@ impl Session {
         self.raised.borrow().iter().any(|attention| attention.subject.is_failure())
     }
 
-    /// Sets the agent of the command, unless an agent is set already.
+    /// Sets the agent of the command for errors, unless an agent is set already.
     pub fn is_about(&self, agent: &AgentName) {
         self.subject.borrow_mut().get_or_insert_with(|| agent.clone());
     }

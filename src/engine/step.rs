@@ -245,7 +245,7 @@ fn take(records: &Records, id: MessageId) -> Result<Message, Refusal> {
 fn after_turn(context: Context<'_>, ended: EndedTurn, decision: DecisionReport) -> Result<StepReport> {
     let EndedTurn { run_id, attempt, settled, records, run, cancelled_by } = ended;
     let session = context.session;
-    // Hooks run before `cancelled_by` is set, because after a signal no hook runs.
+    // The hooks of these effects must run before `cancelled_by` is set: afterwards no hook runs.
     context.run_effects(effects::after_turn(&records, run))?;
     session.cancelled_by.set(session.cancelled_by.get().or(cancelled_by));
     let last = records.state.last_turn.as_ref().filter(|turn| turn.run_id == run_id);
@@ -347,7 +347,7 @@ pub struct Preview {
     pub decision: Decision,
     /// Records from which the decision was made, with the changes that the step would commit.
     pub draft: Draft,
-    /// Run that the step would settle before its decision.
+    /// Run of a dead tick that the step would settle before its decision.
     pub recovered: Option<RunId>,
     /// Reason for a failure, if a start, a recovery or a held run has exceeded its timeout.
     pub overdue: Option<String>,

@@ -134,7 +134,7 @@ fn pass_over(agent: &Agent<'_>, draft: &mut Draft, file: &Dropped, reason: &str)
     file.name().into_owned()
 }
 
-/// Forgets that a file can't be moved once the file has changed, so that steps read it again.
+/// Makes steps read a file again that could not be moved, once the file has changed.
 fn forget_changed(agent: &Agent<'_>, draft: &mut Draft) {
     if agent.local().forget_changed(&mut draft.records.state) {
         draft.touch();
