@@ -146,7 +146,7 @@ fn from_here(path: &Path) -> Result<PathBuf> {
 fn is_store(root: &Path) -> Result<bool> {
     let marker = root.join(layout::CONFIG);
     let error = match std::fs::metadata(&marker) {
-        // A settings file of another type counts, too: the opening of the store reports the type.
+        // A settings file of another type counts, too: opening the state directory reports that.
         Ok(_) => return Ok(true),
         Err(error) => error,
     };

@@ -37,8 +37,8 @@ pub fn store_config(path: &Path, bytes: &[u8]) -> Result<StoreConfig> {
 /// Hint for an error in `dormouse.toml`.
 const MEND: &str = "edit this file: `dormouse man` explains each setting";
 
-/// Parses the bytes of an `agent.toml` over the profile that it names and the defaults of the state
-/// directory. Errors name `path`, or `dormouse.toml` for a fault in a profile or a default.
+/// Parses the bytes of an `agent.toml` over the profile (a table of `dormouse.toml`) that it names
+/// and the defaults. Errors name `path`, or `dormouse.toml` for a fault in a profile or a default.
 pub fn policy_from(path: &Path, bytes: &[u8], config: &StoreConfig) -> Result<Policy> {
     let text = utf8(path, bytes)?;
     // A parse without defaults comes first, so that errors have a line and column of the file.

@@ -242,7 +242,7 @@ pub fn free_place(dir: &CapPath, name: &OsStr, suffix: &str) -> Result<CapPath> 
     if !is_taken(0)? {
         return Ok(numbered(0, ""));
     }
-    // A linear search would be slow if a script has submitted this name for months.
+    // A linear search would be slow if a script has used this name for months.
     let (mut taken, mut free) = (0, 1);
     while is_taken(free)? {
         taken = free;

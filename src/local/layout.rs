@@ -101,7 +101,7 @@ impl AgentDir {
 
     pub fn join(&self, relative: impl AsRef<Path>) -> CapPath {
         let relative = relative.as_ref();
-        // Without its dedupe key a message is admitted twice, so a lost key must be an error.
+        // A lost dedupe key admits a message twice, so an unreadable key file must be an error.
         let scratch = [CACHE, TMP].into_iter().filter(|_| !relative.starts_with(DEDUPE));
         for scratch in scratch {
             if let Ok(below) = relative.strip_prefix(scratch) {

@@ -21,7 +21,7 @@ use super::{authors, config, layout, lock};
 /// Default time after which a lease without renewal expires.
 const LEASE: Span = Span::from_secs(60);
 
-/// Process that opens a store: its name as the holder of locks, and its timeout for locks.
+/// Process that opens a store: its name in lock files, and its timeout for locks.
 #[derive(Debug, Clone)]
 pub struct Opener {
     pub command: String,
