@@ -76,7 +76,7 @@ pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, St
     let ended = turn::run(&spec, monitor)?;
     let mut output = Vec::new();
     for path in [&spec.stdout, &spec.stderr] {
-        // A shortened log exceeds the limit by the line about the omitted bytes.
+        // A log whose middle was cut out exceeds the limit by the line about the omitted bytes.
         output.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
     if let Some(log) = hook.log.as_ref().filter(|_| !output.is_empty())

@@ -44,7 +44,7 @@ pub enum Work {
 pub enum JobEnd {
     Exit(i32),
     Signal(i32),
-    /// End of a process that the system does not report.
+    /// The system has not reported how the process ended.
     Unknown,
 }
 

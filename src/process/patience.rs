@@ -11,7 +11,7 @@ use crate::error::Result;
 /// Pause of `wait_until` between two checks.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Number of equal waits in a time limit, and minimum number of waits before the limit is over.
+/// Number of equal waits in a time limit, and minimum number of waits before the limit counts.
 const PARTS: u32 = 20;
 const LEAST: u32 = 15;
 
@@ -51,7 +51,7 @@ impl Patience {
     }
 }
 
-/// Waits until a descriptor is ready, a signal arrives, or `until`.
+/// Waits until a descriptor is ready, a signal arrives, or the time `until` is reached.
 pub fn poll(fds: &mut [PollFd<'_>], until: Option<Instant>) -> rustix::io::Result<()> {
     let endless = Timespec { tv_sec: i32::MAX.into(), tv_nsec: 0 };
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -103,8 +103,8 @@ impl StartReport {
     /// starter in place of the default.
     pub fn take(begun: Option<String>) -> Result<(StartReport, File)> {
         let this = Path::new("this process");
-        // An error occurs only for the leader of a group, and signals to the starter's group do not
-        // reach that leader.
+        // `setsid` fails only for the leader of a process group, and signals to the starter's group
+        // do not reach that leader anyway.
         let _ = rustix::process::setsid();
         let lock = spawn::take_stdin()?;
         let starter = io::stdout().as_fd().try_clone_to_owned().context("keep the stdout of", this)?;

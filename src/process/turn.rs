@@ -78,7 +78,7 @@ pub trait Monitor {
         true
     }
 
-    /// Called before the turn is ended because this process has received a signal.
+    /// Called when this process has received a signal, before the turn is ended because of that.
     fn signalled(&mut self, _signal: i32) {}
 }
 

@@ -134,8 +134,8 @@ impl Repository<'_> {
         self.ask(&["update-ref", APPLIED, commit], SEE_STATUS).map(drop)
     }
 
-    /// Returns the commit that a sync has begun to apply, if `head` doesn't contain it: the sync
-    /// was killed.
+    /// Returns the commit that a killed sync has begun to apply: the recorded commit, if `head`
+    /// doesn't contain it.
     pub fn incomplete_merge(&self, head: &str) -> Result<Option<String>> {
         let Some(applied) = self.commit_of(APPLIED)? else { return Ok(None) };
         let base = self.base(head, &applied)?;
@@ -292,7 +292,7 @@ impl Repository<'_> {
         Ok(Merge { tree, conflicts: fields.map(str::to_owned).collect() })
     }
 
-    /// Writes a tree with these files in the state directory and the content of `tree` elsewhere.
+    /// Writes a tree like `tree` but with `changes`, which are paths in the state directory.
     /// Returns the id of the new tree.
     pub fn write_tree(
         &self,

@@ -23,7 +23,7 @@ use crate::model::settings::GitSettings;
 
 /// Pause before the next call of git after another process has blocked git.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Maximum time for which other processes may block a git query about one file.
+/// Maximum time for which `is_tracked` waits while another process blocks git.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between SIGTERM, after which git removes its lock files, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
@@ -38,8 +38,8 @@ const INTERFERENCE: &[&str] =
 const NO_REASON: &str = "it gives no reason";
 
 /// Variables that describe one repository to git's hooks and aliases: those that `git rev-parse
-/// --local-env-vars` lists in any version, and the variable of a push that is not accepted yet. Any
-/// command in another repository must not inherit them.
+/// --local-env-vars` lists in any version, and `GIT_QUARANTINE_PATH`, which a push sets for hooks.
+/// Any command in another repository must not inherit them.
 const LOCAL: &[&str] = &[
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_COMMON_DIR",
