@@ -34,7 +34,7 @@ const ROW_OF_KEY: &str = "FROM @.trigger_key k WHERE k.agent_id = $1 AND k.trigg
 pub struct PgAgent {
     shared: Rc<StoreContext>,
     name: AgentName,
-    /// Access to the records; `None` for a producer, who may insert into the inbox but read no
+    /// Access to the records; `None` for a database role that may insert into the inbox but read no
     /// records.
     one: Option<Rc<AgentContext>>,
     /// State, and presence of arrivals, as the lookup of the agent returned them. Another query or
@@ -78,7 +78,7 @@ impl PgAgent {
         read().map(Some).ok_or_else(|| pool.unexpected("the row of an agent"))
     }
 
-    /// Returns an agent of this name, existing or not, for a role that may only deliver.
+    /// Returns an agent of this name, existing or not, for a role that may only add messages.
     pub fn of_producer(shared: &Rc<StoreContext>, name: &AgentName) -> PgAgent {
         let (shared, name) = (Rc::clone(shared), name.clone());
         PgAgent { shared, name, one: None, glance: RefCell::default(), local_dir: None }
@@ -215,7 +215,7 @@ impl AgentRecords for PgAgent {
         Ok(answer.first().is_some_and(|row| row.is(0)))
     }
 
-    /// Counts one use. After a lost answer the use may count twice, so the limit is never exceeded.
+    /// Counts one use of a trigger; twice if the answer was lost, so the limit is never exceeded.
     fn use_trigger(&self, trigger: TriggerId, most: NonZeroU32, _: Time) -> Result<UseOutcome> {
         let one = self.one()?;
         let window = Uses::WINDOW.as_millis();

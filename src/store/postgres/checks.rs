@@ -200,8 +200,8 @@ fn unticked_pools(pool: &ConnectionPool, now: Time, after: Span) -> Result<Vec<S
     Ok(faults)
 }
 
-/// Returns a fault for each owner id that two machines share: each machine takes live turns of the
-/// other for its own dead turns, and ends them.
+/// Returns a fault for each owner id (of a state directory) that two machines share: each machine
+/// takes live turns of the other for its own dead turns, and ends them.
 fn shared_owners(pool: &ConnectionPool) -> Result<Vec<StoreFault>> {
     let asked = Statement::new(
         "SELECT o.id, string_agg(DISTINCT o.host, ', ' ORDER BY o.host) FROM \

@@ -106,7 +106,7 @@ impl PgLease {
         kill_at.saturating_sub(boot_time())
     }
 
-    /// Returns a statement with the four parameters of [`ROW`]: agent, subject, fence, machine.
+    /// Returns a statement with the four parameters of [`ROW`]: agent, subject, token, machine.
     fn statement(&self, sql: impl Into<Cow<'static, str>>) -> Statement {
         let statement = Statement::new(sql);
         statement.with(self.one.id).with(&self.own.subject).with(self.own.fence).with(&self.own.anchor)

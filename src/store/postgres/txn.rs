@@ -217,7 +217,7 @@ impl TxnState {
     }
 
     /// Error when another process has taken over a lease of this agent that this process holds, or
-    /// for which this process acts.
+    /// under which it acts.
     fn check_fences(&self, seen: &PgReadView) -> Result<()> {
         // If the connection was lost since a lease was granted, another process may have its token.
         if self.granted().iter().any(|granted| granted.after != seen.fence) {
