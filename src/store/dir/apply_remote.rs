@@ -23,7 +23,7 @@ pub struct RemoteFile {
     /// Path relative to the state directory, or to the agent's directory within changes of one
     /// agent.
     pub path: String,
-    /// Content in this clone's commit; `None` if the commit lacks the file.
+    /// Content of the file in this clone's commit; `None` if the commit lacks the file.
     pub before: Option<Vec<u8>>,
     pub after: Option<Vec<u8>>,
     pub is_program: bool,

@@ -64,7 +64,7 @@ impl DirBatch<'_> {
         if self.unsynced.len() < TOGETHER { Ok(()) } else { self.sync_files() }
     }
 
-    /// Makes the files that are still open durable.
+    /// Makes the staged files that were not synced yet durable.
     fn sync_files(&mut self) -> Result<()> {
         let files = std::mem::take(&mut self.unsynced);
         for (file, _) in &files {

@@ -69,7 +69,7 @@ fn index_contains(view: &View<'_>, source: &str, id: MessageId) -> Result<bool> 
     Ok(false)
 }
 
-/// Header of a cache file: read length of the archive or ledger file, and summary of its ids.
+/// Header of a cache file: length read of the archive or ledger file, and a summary of its ids.
 #[derive(Debug, Default)]
 struct CacheHead {
     /// Inode of the archive or ledger file: another file of the same name has another inode.
@@ -162,7 +162,7 @@ fn word(bytes: &[u8]) -> u64 {
     bytes.try_into().map_or(0, u64::from_le_bytes)
 }
 
-/// Checksum that changes with every id, and not with their order.
+/// Checksum of these ids, which does not depend on their order.
 fn sum_of(ids: &[[u8; ID]]) -> u64 {
     ids.iter().fold(0, |sum, id| sum.wrapping_add(word(&id[8..]).wrapping_mul(word(&id[..8]) | 1)))
 }

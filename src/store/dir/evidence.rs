@@ -130,7 +130,7 @@ pub fn recent(view: &View<'_>, kind: &str, now: Time, each: &mut EachLine<'_>) -
     for path in paths {
         let cap = view.agent.join(&path);
         let (tail, _) = months::tail(view, &path)?;
-        // The number of a line in the whole file is unknown.
+        // Only the end of the file was read, so the numbers of its lines are unknown.
         if !pass_lines(lines::records(&tail).rev().map(|(_, line)| (0, line)), &cap, each)? {
             break;
         }

@@ -234,7 +234,7 @@ impl DirImport<'_> {
         self.agent.local.hide(&self.held, now)
     }
 
-    /// If `is_so`, a drop of this value keeps the staged directory, because records may name it.
+    /// Keeps the staged directory when this value is dropped, if `is_so`: records may name it.
     pub(in crate::store) fn may_be_named(&mut self, is_so: bool) {
         self.is_placed = is_so;
     }

@@ -40,8 +40,8 @@ const UNKNOWN: (i64, u64) = (0, 0);
 /// Smallest key of a message: it precedes every message.
 const LEAST: InboxKey = InboxKey { priority: Priority::Interject, id: MessageId(Uuid::nil()) };
 
-/// Malformed file or submission in the inbox: a file that another program has put there, or one
-/// that is named like a message or a hint but is neither.
+/// Inbox file of another program, or one that is named like a message or a hint but is neither. A
+/// step admits or rejects it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dropped {
     /// Path of the entry, relative to the inbox.
@@ -417,7 +417,7 @@ pub fn find_in(view: &View<'_>, segments: &[Segment], key: InboxKey) -> Result<O
     Ok(None)
 }
 
-/// True if an agent has or had a name.
+/// Function that returns true if the agent has or had this name.
 pub type IsOwnName<'n> = &'n dyn Fn(&AgentName) -> bool;
 
 /// Checks a message under this key in an agent's inbox. The error names the fault.

@@ -23,7 +23,7 @@ pub fn records(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (usize, &[u8])> 
     found.into_iter()
 }
 
-/// Returns the offset of a second record; within a string, its quotes would be escaped.
+/// Returns the offset of a line's second record; in a string its quotes would be escaped.
 fn joint(line: &[u8]) -> Option<usize> {
     let mut from = 1;
     while let Some(at) = line.get(from..)?.iter().position(|byte| *byte == b'{') {

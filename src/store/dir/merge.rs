@@ -105,7 +105,7 @@ pub(super) fn merge_lines(base: &[u8], ours: &[u8], theirs: &[u8]) -> Vec<u8> {
             (None, Some(_)) => right.next(),
             (Some(one), Some(other)) if one == other => right.next().and(left.next()),
             (Some(one), Some(other)) => {
-                // A line of only one file precedes a line of both files, to keep that file's order.
+                // If one of the lines is in both files, the other goes first, to keep its order.
                 let (is_common, other_is) = (their.contains(one), our.contains(other));
                 let from_left = if is_common != other_is { other_is } else { order(one) <= order(other) };
                 if from_left { left.next() } else { right.next() }

@@ -130,8 +130,8 @@ impl DirStore {
         Ok(Some(DirAgent { local }))
     }
 
-    /// Creates an agent from all operations that make it, and with these hooks. Before the last
-    /// rename no other command sees it. Returns `false`, and changes nothing, if the name is taken.
+    /// Creates an agent from all operations that make it, and with these hooks. No other command
+    /// sees it before it is complete. Returns `false`, and changes nothing, if the name is taken.
     pub(super) fn create(&self, name: &AgentName, ops: Ops<'_>, hooks: &[HookFile]) -> Result<bool> {
         if self.is_taken(name)? {
             return Ok(false);

@@ -51,8 +51,8 @@ enum WatchSubject {
 
 /// Events if the watched directory is removed or moved.
 const SELF: WatchFlags = WatchFlags::DELETE_SELF.union(WatchFlags::MOVE_SELF).union(WatchFlags::ONLYDIR);
-/// Events of a watch on an agent's directory: a file is created, replaced or written in place. A
-/// command that is killed right after its commit has only written the journal in place.
+/// Events of a watch on an agent's directory: a file is created, replaced, or written in place, as
+/// only the journal is by a command that is killed right after its commit.
 const RECORDS: WatchFlags =
     SELF.union(WatchFlags::CREATE).union(WatchFlags::MOVED_TO).union(WatchFlags::MODIFY);
 /// Events if a file is created, moved in, or closed after a write.

@@ -37,7 +37,7 @@ const MAX_KEY: u64 = 4096;
 pub struct DirReadView<'a> {
     agent: &'a DirAgent<'a>,
     view: View<'a>,
-    /// Lock under which the records are read.
+    /// Lock under which the records are read; `None` for reads without the agent's lock.
     lock: Option<&'a DirTxn<'a>>,
     /// Content of `state.json` when the view was made; `Some(None)` if the file was missing, `None`
     /// if the view is not compared with later records.

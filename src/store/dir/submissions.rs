@@ -275,7 +275,7 @@ fn name_in_inbox(name: &OsStr) -> OsString {
     cut(name, LONGEST_NAME)
 }
 
-/// File that could not be admitted.
+/// Inbox file that no step could admit as a message.
 #[derive(Debug, Clone)]
 pub struct Rejected {
     /// Name in `rejected/`, or in the inbox if the file can't be moved.

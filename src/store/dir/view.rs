@@ -53,7 +53,7 @@ impl<'a> View<'a> {
         self.pending.iter().rev().find_map(|entry| entry.content_of(path))
     }
 
-    /// Returns a file's content; `None` if the file is missing.
+    /// Returns a file's content after all transactions; `None` if the file is missing then.
     pub fn bytes(&self, path: &str) -> Result<Option<Vec<u8>>> {
         match self.overlaid(path) {
             Some(content) => Ok(content.map(|content| content.as_bytes().to_vec())),
