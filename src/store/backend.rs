@@ -83,7 +83,7 @@ pub trait Backend: Debug {
     /// Returns the agents whose names begin with `beginning`, sorted by name.
     fn agents(&self, beginning: &str) -> Result<Vec<AgentName>>;
 
-    /// Returns agents to suggest for an unknown name: all, or in a large store the next by name.
+    /// Returns agents to suggest for an unknown name: all, or of many those near it in name order.
     fn agents_around(&self, _name: &AgentName) -> Result<Vec<AgentName>> {
         self.agents("")
     }

@@ -25,7 +25,7 @@ pub const SCHEMA: &str = "dormouse/export/1";
 const FAMILY: &str = "dormouse/export/";
 const VERSION: u32 = 1;
 
-/// Names of the first file, which lists the agents, and of the last, the SHA-256 of all before it.
+/// Name of the first file, which lists the agents; `SUM`: of the last, the SHA-256 of all before.
 const CONTENTS: &str = "dormouse-export.json";
 const SUM: &str = "dormouse-export.sha256";
 /// Directory of the agents in a stream: an agent's files are below `agents/NAME/`.

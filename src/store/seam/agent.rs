@@ -209,7 +209,7 @@ impl<'s> Agent<'s> {
         Ok(())
     }
 
-    /// Error with the place and the reason, for a malformed file in the inbox.
+    /// Error for a malformed file in the inbox, with the path of the file and the reason.
     pub fn damage(&self, file: &MalformedFile) -> Error {
         let place = self.source.place(format_args!("{}/{}", layout::INBOX, file.name));
         Error::damaged(place, format!("no message of {}: {}", self.name(), file.reason))

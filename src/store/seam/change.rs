@@ -136,8 +136,8 @@ impl<'a> AgentTxn<'a> {
         self.along.borrow_mut().extend(ops);
     }
 
-    /// Stores the key of a trigger's signatures with the next commit, which has the record that
-    /// names the key's hash.
+    /// Stores the key of a trigger's signatures with the next commit, which must also store the
+    /// trigger's record with the key's hash.
     pub fn keep_key(&self, trigger: TriggerId, key: &str) {
         let (key, digest) = (key.as_bytes().to_vec(), sha256(key.as_bytes()));
         self.change_along(vec![Op::TriggerKey { trigger, digest, key }]);

@@ -98,8 +98,8 @@ impl HeldLease {
         }
     }
 
-    /// Returns the local lock for a process that holds the lease after this process, which then
-    /// does not release the lease.
+    /// Returns the local lock, for a process that holds the lease longer than this process. From
+    /// now on a drop of this value does not release the lease.
     pub fn share(&self) -> Result<File> {
         let shared = self.guard.share()?;
         self.is_shared.set(true);
