@@ -86,7 +86,7 @@ pub fn run(
     {
         start_from_the_beginning(context, &mut draft, &mut claimed, checkpoint);
     }
-    // The history is read before the claim is committed: in a database the commit releases the lock.
+    // The history is read before the claim is committed: in a database a commit ends the lock.
     let now = session.clock.now();
     let history = load::history(&locked.records_snapshot(), &draft.records, &claimed.message, now);
     let records = context.commit(&locked, draft)?;

@@ -409,8 +409,8 @@ mod tests {
             lock.display()
         );
         let turn = Turn::start(Some(run_id()), &script);
-        // The supervisor's child is in the group of the turn until `setsid` has run. It ends with its
-        // input.
+        // The supervisor's child, which ends with its input, is in the turn's group until `setsid`
+        // has run.
         while turn.found() != [turn.pid()] {
             std::thread::yield_now();
         }
