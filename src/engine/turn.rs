@@ -239,10 +239,12 @@ pub fn before_suspension(context: Context<'_>, run_id: RunId, lease: Option<&Hel
 }
 
 fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) -> TurnEnd {
-    let (outcome, notes) = match read {
+    let (outcome, mut notes) = match read {
         Ok((outcome, notes)) => (Ok(outcome), notes),
         Err(why) => (Err(why), Vec::new()),
     };
+    let faults = [ended.stdout.fault, ended.stderr.fault].into_iter().flatten();
+    notes.extend(faults.map(|fault| format!("a part of the output is lost: {fault}")));
     TurnEnd {
         exit: ended.exit,
         timed_out: ended.timed_out,

@@ -3,10 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+
+use rustix::io::Errno;
 
 use crate::cap_fs::CapPath;
-use crate::error::{IoContext, Result};
+use crate::error::{Error, IoContext, Result};
 
 /// Maximum length of [`Captured::last_line`], in bytes.
 const LINE: usize = 4096;
@@ -20,6 +21,8 @@ pub struct Captured {
     pub left_out: u64,
     /// Last nonblank line, at most 4 KiB of it.
     pub last_line: Option<String>,
+    /// Error because of which a part of the output is not in the log, for example a full disk.
+    pub fault: Option<String>,
 }
 
 /// Log file of one stream. The first half of the limit holds the head. The second half is a ring
@@ -35,8 +38,8 @@ pub struct OutputLog {
     tail: u64,
     seen: u64,
     last: LastLine,
-    /// True after a failed write; later bytes are only counted.
-    failed: bool,
+    /// Error of the first write that failed. Later bytes are only counted.
+    fault: Option<Error>,
 }
 
 impl OutputLog {
@@ -44,19 +47,23 @@ impl OutputLog {
         let head = bound / 2;
         let tail = bound - head;
         let (cap, last) = (cap.clone(), LastLine::default());
-        OutputLog { cap, file: None, head, tail, seen: 0, last, failed: false }
+        OutputLog { cap, file: None, head, tail, seen: 0, last, fault: None }
     }
 
-    pub fn path(&self) -> &Path {
-        &self.cap
-    }
-
-    pub fn take(&mut self, bytes: &[u8]) -> Result<()> {
+    /// Adds output. An error is only noted: a full disk must not end the process, because its work
+    /// would then be done twice.
+    pub fn take(&mut self, bytes: &[u8]) {
         self.last.take(bytes);
-        let written = if self.failed || bytes.is_empty() { Ok(()) } else { self.add(bytes) };
+        if self.fault.is_none() && !bytes.is_empty() {
+            self.fault = self.add(bytes).err();
+        }
         self.seen += bytes.len() as u64;
-        self.failed |= written.is_err();
-        written
+    }
+
+    /// Notes an error because of which no more output can be read.
+    pub fn fail(&mut self, error: Errno) {
+        let read: Result<()> = Err(error).context("read the output for", &self.cap);
+        self.fault = self.fault.take().or(read.err());
     }
 
     fn add(&mut self, bytes: &[u8]) -> Result<()> {
@@ -69,12 +76,13 @@ impl OutputLog {
         written
     }
 
-    pub fn finish(&mut self) -> Result<Captured> {
+    pub fn finish(&mut self) -> Captured {
         let left_out = self.seen.saturating_sub(self.bound());
-        if let Some(file) = self.file.as_ref().filter(|_| left_out > 0 && !self.failed) {
-            self.put_in_order(file, left_out)?;
+        if let Some(file) = self.file.as_ref().filter(|_| left_out > 0 && self.fault.is_none()) {
+            self.fault = self.put_in_order(file, left_out).err();
         }
-        Ok(Captured { bytes: self.seen, left_out, last_line: std::mem::take(&mut self.last).finish() })
+        let fault = self.fault.as_ref().map(Error::to_string);
+        Captured { bytes: self.seen, left_out, last_line: std::mem::take(&mut self.last).finish(), fault }
     }
 
     fn bound(&self) -> u64 {
@@ -190,9 +198,9 @@ mod tests {
         let path = at(dir.path()).join("stdout.log");
         let mut log = OutputLog::new(&path, bound);
         for piece in pieces {
-            log.take(piece).unwrap();
+            log.take(piece);
         }
-        let captured = log.finish().unwrap();
+        let captured = log.finish();
         let left = path.parent().entries().unwrap().len();
         assert_eq!(
             left,

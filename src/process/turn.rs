@@ -22,7 +22,7 @@ use super::spawn::spawn;
 use super::table::{self, cannot_kill, process_path};
 use super::{KILL_TIMEOUT, Patience, ProcessMark, Signal};
 use crate::cap_fs::CapPath;
-use crate::error::{Error, IoContext, Result};
+use crate::error::{IoContext, Result};
 use crate::model::policy::EndOrder;
 use crate::model::run::Exit;
 
@@ -152,7 +152,7 @@ pub fn run(spec: &TurnSpec, monitor: &mut dyn Monitor) -> Result<TurnResult> {
     if let Some(signal) = live.cancelled_by {
         monitor.signalled(signal);
     }
-    if cut.is_some() || live.cancelled_by.is_some() || live.error.is_some() {
+    if cut.is_some() || live.cancelled_by.is_some() {
         live.end(spec, spec.kill_grace)?;
     } else if !live.left()?.is_empty() {
         live.end(spec, spec.kill_grace.min(LEFTOVER_GRACE))?;
@@ -206,8 +206,6 @@ struct RunningTurn<'a> {
     stderr: StreamPump,
     signals: &'a Signals,
     cancelled_by: Option<i32>,
-    /// Error of the first log that can't be written.
-    error: Option<Error>,
     buffer: Vec<u8>,
     closed: bool,
 }
@@ -234,7 +232,6 @@ impl<'a> RunningTurn<'a> {
             stderr,
             signals,
             cancelled_by: None,
-            error: None,
             buffer: Vec::with_capacity(BUFFER),
             closed: false,
         })
@@ -253,7 +250,7 @@ impl<'a> RunningTurn<'a> {
                 next_check = after_pause(monitor);
             }
             self.pump(&[], until.into_iter().chain(next_check).min())?;
-            if self.leader_ended || self.cancelled_by.is_some() || self.error.is_some() {
+            if self.leader_ended || self.cancelled_by.is_some() {
                 return Ok(None);
             }
             if is_past(until) {
@@ -378,8 +375,8 @@ impl<'a> RunningTurn<'a> {
             self.cancelled_by = self.cancelled_by.or(self.signals.caught());
         }
         for (stream, ready) in [(&mut self.stdout, stdout), (&mut self.stderr, stderr)] {
-            if ready && let Err(error) = stream.read(&mut self.buffer) {
-                self.error.get_or_insert(error);
+            if ready {
+                stream.read(&mut self.buffer);
             }
         }
         Ok(stdout || stderr)
@@ -402,15 +399,12 @@ impl<'a> RunningTurn<'a> {
     fn close(mut self) -> Result<(Exit, Captured, Captured)> {
         let status = self.child.wait().context("see the end of", &process_path(self.group))?;
         self.closed = true;
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
         let exit = match (status.code(), status.signal()) {
             (Some(code), _) => Exit::Code { code },
             (None, Some(signal)) => Exit::Signal { signal },
             (None, None) => Exit::Unknown {},
         };
-        Ok((exit, self.stdout.log.finish()?, self.stderr.log.finish()?))
+        Ok((exit, self.stdout.log.finish(), self.stderr.log.finish()))
     }
 }
 
@@ -434,22 +428,21 @@ struct StreamPump {
 
 impl StreamPump {
     /// Reads output into the log. Blocks until the pipe has output or is closed.
-    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<()> {
-        let Some(pipe) = &self.pipe else { return Ok(()) };
+    fn read(&mut self, buffer: &mut Vec<u8>) {
+        let Some(pipe) = &self.pipe else { return };
         buffer.clear();
         match rustix::io::read(pipe, spare_capacity(buffer)) {
             Ok(0) => self.pipe = None,
             Ok(_) => {
                 self.listener.iter_mut().for_each(|listener| listener(buffer));
-                self.log.take(buffer)?;
+                self.log.take(buffer);
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(errno) => {
                 self.pipe = None;
-                return Err(errno).context("read the output for", self.log.path());
+                self.log.fail(errno);
             }
         }
-        Ok(())
     }
 }
 
@@ -606,21 +599,23 @@ mod tests {
         let _alone = alone();
         let dir = tempdir();
         let gone = at(dir.path()).join("gone/file");
-        for place in 0..4 {
-            // A log file is created at the first byte, so both stdout and stderr get output.
-            let mut spec = spec(dir.path(), &["sh", "-c", "echo out; echo err >&2"]);
-            match place {
-                0 => spec.stdout = gone.clone(),
-                1 => spec.stderr = gone.clone(),
-                2 => spec.leader = gone.clone(),
-                _ => spec.stdin = Stdin::File(gone.clone()),
+        for is_leader in [true, false] {
+            let mut spec = spec(dir.path(), &["true"]);
+            if is_leader {
+                spec.leader = gone.clone();
+            } else {
+                spec.stdin = Stdin::File(gone.clone());
             }
             assert_eq!(run(&spec, &mut NoMonitor).unwrap_err().path(), Some(gone.path()));
         }
+        let logged = TurnSpec { stdout: gone.clone(), ..spec(dir.path(), &["sh", "-c", "echo out; exit 4"]) };
+        let ended = ended(&logged);
+        assert_eq!((ended.exit, ended.stdout.last_line.as_deref()), (code(4), Some("out")));
+        assert!(ended.stdout.fault.unwrap().contains("gone/file"));
     }
 
     #[test]
-    fn a_log_that_cannot_be_written_ends_the_turn() {
+    fn a_log_that_cannot_be_written_does_not_end_the_turn() {
         let _alone = alone();
         let dir = tempdir();
         let us = Command::new(std::env::current_exe().unwrap())
@@ -639,9 +634,12 @@ mod tests {
         rustix::process::setrlimit(rustix::process::Resource::Fsize, limit).unwrap();
         // SAFETY: no other code of this process depends on the handling of SIGXFSZ.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
-        let spec = spec(Path::new(&dir), &["sh", "-c", "seq 5000; sleep 600"]);
-        assert_eq!(run(&spec, &mut NoMonitor).unwrap_err().path(), Some(spec.stdout.path()));
-        assert_eq!(table::children().unwrap(), Vec::<Pid>::new());
+        let spec = spec(Path::new(&dir), &["sh", "-c", "seq 5000; echo last; exit 3"]);
+        let ended = ended(&spec);
+        assert_eq!((ended.exit, ended.by_itself), (code(3), true));
+        assert_eq!((ended.stdout.bytes, ended.stdout.last_line.as_deref()), (23_898, Some("last")));
+        let fault = ended.stdout.fault.unwrap();
+        assert!(fault.contains("stdout.log") && fault.contains("large"), "{fault}");
     }
 
     #[test]

@@ -900,3 +900,15 @@ fn a_prompt_does_not_deny_the_wait_that_its_message_ends() {
     step(&sandbox);
     assert_eq!((class(), denies()), ((json!("resume_override"), 1), false));
 }
+
+/// A full disk has the same effect as a log file that can't be created.
+#[test]
+fn a_turn_whose_output_cannot_be_stored_runs_once() {
+    let sandbox = started("echo begin >>ran; rm -r \"${DORMOUSE_CONTEXT%/*}\"; echo said; echo end >>ran");
+    let stepped = turn(&sandbox);
+    assert_eq!((&stepped["terminal"], &stepped["brief"]), (&json!("completed"), &json!("said")));
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(fs::read_to_string(sandbox.project().join("ran")).unwrap(), "begin\nend\n");
+    let run = sandbox.json(["run", "show", stepped["run_id"].as_str().unwrap()]);
+    assert!(run["notes"][0].as_str().unwrap().contains("stdout.log"), "{run}");
+}
