@@ -302,6 +302,17 @@ fn a_message_has_one_body_text_or_json() {
 }
 
 #[test]
+fn an_empty_dedupe_key_is_refused() {
+    let keyed = |key: &str| Submission {
+        text: Some("x".to_owned()),
+        dedupe_key: Some(key.to_owned()),
+        ..Submission::default()
+    };
+    assert_eq!(submit(keyed("")).unwrap_err().kind, "invalid_dedupe_key");
+    assert_eq!(submit(keyed("k")).unwrap().dedupe_key.as_deref(), Some("k"));
+}
+
+#[test]
 fn a_time_to_live_counts_from_admission_and_an_expiry_time_precedes_it() {
     let rows = [
         (None, None, None),
