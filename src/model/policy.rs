@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, de};
+use smart_default::SmartDefault;
 
 use super::id::Malformed;
 use super::inbox::InboxPolicy;
@@ -45,21 +46,25 @@ pub enum CommandSpec {
 
 names! {
     /// Content of the standard input of a turn.
+    #[derive(Default)]
     "stdin form" StdinForm {
+        #[default]
         Context = "context",
         Prompt = "prompt",
         None = "none",
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TurnPolicy {
     pub command: Option<CommandSpec>,
     pub shell: bool,
     /// Working directory of the turn, relative to the directory that holds the state directory.
+    #[default = "."]
     pub workdir: String,
+    #[default(Limit::secs(30 * 60))]
     pub timeout: Limit,
     pub stdin: StdinForm,
     /// Path of the agent's own prompt template for `stdin = "prompt"`, relative to the directory
@@ -69,32 +74,18 @@ pub struct TurnPolicy {
     /// Environment variables that a turn inherits; absent: all.
     pub inherit_env: Option<Vec<String>>,
     /// Maximum number of stored bytes of stdout, and as many of stderr.
+    #[default(Size(10 << 20))]
     pub max_output: Size,
     /// Treatment of a turn whose machine can't reach its database for the whole lease.
     pub on_disconnect: OnDisconnect,
 }
 
-impl Default for TurnPolicy {
-    fn default() -> Self {
-        TurnPolicy {
-            command: None,
-            shell: false,
-            workdir: ".".to_owned(),
-            timeout: Limit(Some(Span::from_secs(30 * 60))),
-            stdin: StdinForm::Context,
-            prompt: None,
-            env: BTreeMap::new(),
-            inherit_env: None,
-            max_output: Size(10 << 20),
-            on_disconnect: OnDisconnect::End,
-        }
-    }
-}
-
 names! {
     /// Policy for a turn whose lease can't be renewed, because the database can't be reached.
+    #[derive(Default)]
     "end of a turn without its database" OnDisconnect {
         /// When the database can't be reached, the turn ends before another machine may start one.
+        #[default]
         End = "end",
         /// Without the database, the turn continues. It is settled if no other machine took over.
         Finish = "finish",
@@ -110,11 +101,12 @@ names! {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkspacePolicy {
     /// Workspace directory, relative to the directory that holds the state directory.
+    #[default = "."]
     pub path: String,
     /// `None`: there is no `[workspace]` table, and the agent occupies no workspace.
     #[serde(default = "exclusive")]
@@ -123,12 +115,6 @@ pub struct WorkspacePolicy {
 
 const fn exclusive() -> Option<WorkspaceMode> {
     Some(WorkspaceMode::Exclusive)
-}
-
-impl Default for WorkspacePolicy {
-    fn default() -> Self {
-        WorkspacePolicy { path: ".".to_owned(), mode: None }
-    }
 }
 
 /// Priority of the agent in a tick of many agents, and the pool of machines that tick the agent.
@@ -155,7 +141,7 @@ impl SchedulingPolicy {
         overdue_after: None,
     };
     /// Default of `overdue_after`.
-    pub const OVERDUE_AFTER: Limit = Limit(Some(Span::from_secs(600)));
+    pub const OVERDUE_AFTER: Limit = Limit::secs(600);
 }
 
 names! {
@@ -188,38 +174,34 @@ names! {
 }
 
 /// Limits for a turn that is asked to yield or is ended.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreemptionPolicy {
     /// Grace period of a request to yield that names none.
+    #[default(Span::from_secs(30))]
     pub grace: Span,
     /// Maximum total time for which consecutive critical sections protect a turn.
+    #[default(Span::from_secs(10 * 60))]
     pub max_section: Span,
     pub signal: EndOrder,
     pub critical: Critical,
 }
 
-impl Default for PreemptionPolicy {
-    fn default() -> Self {
-        PreemptionPolicy {
-            grace: Span::from_secs(30),
-            max_section: Span::from_secs(10 * 60),
-            signal: EndOrder::default(),
-            critical: Critical::default(),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Timeouts {
+    #[default(Limit::secs(60))]
     pub init: Limit,
+    #[default(Limit::secs(300))]
     pub resources: Limit,
+    #[default(Limit::secs(3600))]
     pub suspend: Limit,
+    #[default(Limit::secs(120))]
     pub recovery: Limit,
     /// Timeout of a stop. It can't be switched off.
+    #[default(Span::from_secs(30))]
     #[serde(deserialize_with = "shutdown")]
     pub shutdown: Span,
     /// Timeout of one hook. Absent: `on-startup` and `on-recovery-start` have the timeout of the
@@ -228,7 +210,7 @@ pub struct Timeouts {
 }
 
 /// Default timeout of a hook.
-const HOOK: Limit = Limit(Some(Span::from_secs(30)));
+const HOOK: Limit = Limit::secs(30);
 
 impl Timeouts {
     /// Returns the timeout of a hook. `of_state`: timeout of the state that waits for the hook.
@@ -247,23 +229,15 @@ fn shutdown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error
     limit.0.ok_or_else(|| de::Error::custom("timeouts.shutdown can't be switched off"))
 }
 
-impl Default for Timeouts {
-    fn default() -> Self {
-        let secs = |secs| Limit(Some(Span::from_secs(secs)));
-        Timeouts {
-            init: secs(60),
-            resources: secs(300),
-            suspend: secs(3600),
-            recovery: secs(120),
-            shutdown: Span::from_secs(30),
-            hook: None,
-        }
-    }
-}
-
 /// Span, or no limit: `0` and `"never"` switch the limit off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit(pub Option<Span>);
+
+impl Limit {
+    const fn secs(secs: u64) -> Limit {
+        Limit(Some(Span::from_secs(secs)))
+    }
+}
 
 impl<'de> Deserialize<'de> for Limit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -338,28 +312,37 @@ schema! { Size: {
     ],
 } }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Limits {
     /// Maximum size of a message's body.
+    #[default(Size(1 << 20))]
     pub max_message: Size,
     /// Maximum size of a turn's outcome file.
+    #[default(Size(4 << 20))]
     pub max_outcome: Size,
     /// Maximum total size of the messages and records that one outcome creates.
+    #[default(Size(8 << 20))]
     pub max_effects: Size,
     /// Maximum number of actions in one outcome.
+    #[default = 1000]
     pub max_actions: u64,
     /// Maximum number of open work items. A lower setting closes no open item.
+    #[default = 1000]
     pub max_open_work: u64,
     /// Maximum number of files that one step admits as messages before the step decides. Other
     /// programs put these files into the inbox.
+    #[default = 100]
     pub max_drops_per_step: u64,
     /// Maximum length of a chain of turns that each cause the next without a pause.
+    #[default = 20]
     pub max_hops: u32,
     /// Time after which a consequence of a turn, such as a timer, starts a new chain.
+    #[default(Span::from_secs(60))]
     pub chain_pause: Span,
     /// Time for which a message prevents a second message with its `dedupe_key`.
+    #[default(Span::from_secs(24 * 3600))]
     pub dedupe_window: Span,
     /// Maximum number of turns per calendar hour in UTC. The limits below are per day in UTC.
     pub turns_per_hour: Option<u64>,
@@ -368,26 +351,6 @@ pub struct Limits {
     pub cost_per_day: Option<f64>,
     /// Maximum number of tokens, input and output together.
     pub tokens_per_day: Option<u64>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            max_message: Size(1 << 20),
-            max_outcome: Size(4 << 20),
-            max_effects: Size(8 << 20),
-            max_actions: 1000,
-            max_open_work: 1000,
-            max_drops_per_step: 100,
-            max_hops: 20,
-            chain_pause: Span::from_secs(60),
-            dedupe_window: Span::from_secs(24 * 3600),
-            turns_per_hour: None,
-            turns_per_day: None,
-            cost_per_day: None,
-            tokens_per_day: None,
-        }
-    }
 }
 
 impl Policy {

@@ -1,11 +1,14 @@
 //! Policy for failed turns: pauses, attempts, and limits of interruptions and deferrals.
 
 use serde::Deserialize;
+use smart_default::SmartDefault;
 
 use super::time::Span;
 
 names! {
+    #[derive(Default)]
     "recovery strategy" Strategy {
+        #[default]
         Exponential = "exponential",
         Fixed = "fixed",
         Jittered = "jittered",
@@ -14,45 +17,38 @@ names! {
 
 names! {
     /// Policy for an agent after the last attempt of a message has failed.
+    #[derive(Default)]
     "way to continue" OnExhausted {
+        #[default]
         Park = "park",
         Stop = "stop",
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct RecoveryPolicy {
     pub strategy: Strategy,
+    #[default(Span::from_secs(1))]
     pub base: Span,
+    #[default(Span::from_secs(3600))]
     pub max_delay: Span,
     /// Maximum random increase of the delay, as a fraction of the delay.
+    #[default = 0.1]
     pub jitter: f64,
+    #[default = 5]
     pub max_attempts: u32,
     /// Number of consecutive interruptions after which a message is held for the operator.
+    #[default = 20]
     pub max_interruptions: u32,
     /// Number of deferrals, or of suspensions, after which a message is held for the operator.
+    #[default = 100]
     pub max_deferrals: u32,
     /// Maximum time for which a turn may defer its message.
+    #[default(Span::from_secs(35 * 24 * 3600))]
     pub max_deferral: Span,
     pub on_exhausted: OnExhausted,
-}
-
-impl Default for RecoveryPolicy {
-    fn default() -> Self {
-        RecoveryPolicy {
-            strategy: Strategy::Exponential,
-            base: Span::from_secs(1),
-            max_delay: Span::from_secs(3600),
-            jitter: 0.1,
-            max_attempts: 5,
-            max_interruptions: 20,
-            max_deferrals: 100,
-            max_deferral: Span::from_secs(35 * 24 * 3600),
-            on_exhausted: OnExhausted::Park,
-        }
-    }
 }
 
 impl RecoveryPolicy {

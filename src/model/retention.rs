@@ -1,6 +1,7 @@
 //! Retention periods of ended turns, tasks and messages: `[retention]` of the settings files.
 
 use serde::{Deserialize, Deserializer};
+use smart_default::SmartDefault;
 
 use super::id::Malformed;
 use super::policy::Size;
@@ -66,35 +67,27 @@ names! {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retention {
     /// Retention of the directories of runs that completed.
+    #[default(Keep::days(30))]
     pub runs: Keep,
     /// Retention of the directories of runs that failed, were ended or were interrupted.
+    #[default(Keep::days(90))]
     pub failed_runs: Keep,
     /// Retention of the directories of ended tasks.
+    #[default(Keep::days(30))]
     pub tasks: Keep,
     /// Maximum total size of the directories of ended runs and tasks; the oldest are deleted first.
+    #[default(Size(100 << 20))]
     pub output: Size,
     /// Retention of months of the archive and of the ledger, from the end of each month.
+    #[default(Keep(None))]
     pub archive: Keep,
     /// Runs whose turn input (`context.json` and prompt) is kept as long as the run directory.
     pub context: ContextOf,
-}
-
-impl Default for Retention {
-    fn default() -> Self {
-        Retention {
-            runs: Keep::days(30),
-            failed_runs: Keep::days(90),
-            tasks: Keep::days(30),
-            output: Size(100 << 20),
-            archive: Keep(None),
-            context: ContextOf::default(),
-        }
-    }
 }
 
 impl Retention {

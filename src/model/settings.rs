@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use serde::Deserialize;
+use smart_default::SmartDefault;
 
 use super::policy::{Limit, SchedulingPolicy};
 use super::pool::Pools;
@@ -43,7 +44,7 @@ pub struct StoreSettings {
     pub url: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SchedulerSettings {
     /// Maximum number of concurrent turns of all agents; absent: unlimited.
@@ -54,34 +55,19 @@ pub struct SchedulerSettings {
     /// Pools whose agents this machine ticks, for records in a database.
     pub pool: Pools,
     /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
+    #[default(SchedulingPolicy::OVERDUE_AFTER)]
     pub overdue_after: Limit,
 }
 
-impl Default for SchedulerSettings {
-    fn default() -> Self {
-        SchedulerSettings {
-            max_running: None,
-            preempt_margin: None,
-            pool: Pools::default(),
-            overdue_after: SchedulingPolicy::OVERDUE_AFTER,
-        }
-    }
-}
-
 /// Settings for the use of git by `tick --commit`.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GitSettings {
     /// True if a commit runs the repository's hooks and its file system monitor.
     pub hooks: bool,
     /// Timeout of one call of git.
+    #[default(Span::from_secs(60))]
     pub timeout: Span,
-}
-
-impl Default for GitSettings {
-    fn default() -> Self {
-        GitSettings { hooks: false, timeout: Span::from_secs(60) }
-    }
 }
 
 /// Settings that let users other than the owner put messages and hints into inboxes.
@@ -94,35 +80,29 @@ pub struct SharingSettings {
 }
 
 /// Settings of `dormouse ingress`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IngressSettings {
     /// Base URL of a server that runs `dormouse ingress`; absent: there is no such server.
     pub base_url: Option<String>,
     /// Maximum difference between the time of a signature and the present time.
+    #[default(Span::from_secs(300))]
     pub tolerance: Span,
     /// Maximum number of deliveries that a trigger accepts per minute.
+    #[default(NonZeroU32::MIN.saturating_add(599))]
     pub per_minute: NonZeroU32,
     /// True if everybody may read the status of public agents.
     pub read: bool,
     /// Headers by which a sender marks a repeated delivery. The first that a request has is used.
+    #[default(words(&["X-GitHub-Delivery", "Idempotency-Key", "webhook-id"]))]
     pub dedupe_headers: Vec<String>,
     /// Headers that are stored with a delivery as its provenance.
+    #[default(words(&["User-Agent", "X-GitHub-Event", "X-Gitlab-Event"]))]
     pub source_headers: Vec<String>,
 }
 
-impl Default for IngressSettings {
-    fn default() -> Self {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-        IngressSettings {
-            base_url: None,
-            tolerance: Span::from_secs(300),
-            per_minute: NonZeroU32::MIN.saturating_add(599),
-            read: false,
-            dedupe_headers: words(&["X-GitHub-Delivery", "Idempotency-Key", "webhook-id"]),
-            source_headers: words(&["User-Agent", "X-GitHub-Event", "X-Gitlab-Event"]),
-        }
-    }
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl IngressSettings {
