@@ -30,11 +30,6 @@ impl Refusal {
         self
     }
 
-    /// Returns the refusal of a transition that the state machine lacks (contract, execution §1).
-    pub fn transition(from: ExecutionState, to: ExecutionState) -> Refusal {
-        Refusal::action(from, to, format!("invalid state transition: {from} -> {to}"))
-    }
-
     /// Returns the refusal of an action that would cause a transition, and is not allowed now.
     pub fn action(from: ExecutionState, to: ExecutionState, message: impl Into<String>) -> Refusal {
         Refusal::between(from.name(), to.name(), message)

@@ -4,7 +4,7 @@
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, WaitingReason};
 use crate::model::decision::DecisionKind;
-use crate::model::execution::{Execution, ExecutionState};
+use crate::model::execution::ExecutionState;
 use crate::model::id::TaskId;
 use crate::model::policy::Timeouts;
 use crate::model::records::Records;
@@ -44,9 +44,12 @@ pub fn can(from: ExecutionState, to: ExecutionState) -> bool {
     next(from).contains(&to)
 }
 
-/// Refuses a transition for which there is no edge.
+/// Refuses a transition that the state machine lacks (contract, execution §1).
 pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
-    if can(from, to) { Ok(()) } else { Err(Refusal::transition(from, to)) }
+    if can(from, to) {
+        return Ok(());
+    }
+    Err(Refusal::action(from, to, format!("invalid state transition: {from} -> {to}")))
 }
 
 /// Returns the command by which the operator can continue in this state, for the hint of a refusal.
@@ -100,38 +103,30 @@ pub fn agrees(state: ExecutionState, status: Status) -> bool {
     status == Status::Stopped || statuses(state).contains(&status)
 }
 
-/// Returns the end of a state's timeout, and the failure reason for an exceeded timeout (contract,
-/// execution §4). `None` if the state has no timeout, or if the timeout is switched off.
-pub fn timeout(execution: &Execution, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
+/// Returns the end of an agent's timeout, and the failure reason (contract, execution §4); `None`
+/// in a state without a timeout, or with one that is switched off. While the agent is being
+/// stopped, the timeout ends when its processes are killed. `None` also before a start begins, for
+/// a held run whose resume time or resource holder is known (a failure would not shorten its wait),
+/// and for a message that is held for the operator. For any other run that waits for resources, the
+/// timeout starts at the first consecutive deferral.
+pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
+    let (execution, held) = (&state.execution, state.held.as_ref());
+    let mut since = execution.since;
     let (limit, reason) = match execution.state {
-        Initializing => (timeouts.init.0, INIT_TIMEOUT),
-        WaitingResources => (timeouts.resources.0, "resource_timeout"),
-        Suspended => (timeouts.suspend.0, "suspend_timeout"),
+        Initializing if execution.reason.is_some() => (timeouts.init.0, INIT_TIMEOUT),
+        WaitingResources if !held.is_some_and(HeldRun::is_not_late) => {
+            since = held.and_then(|held| held.deferred_since).unwrap_or(since);
+            (timeouts.resources.0, "resource_timeout")
+        }
+        Suspended if held.is_none_or(|held| held.not_before.is_none()) => {
+            (timeouts.suspend.0, "suspend_timeout")
+        }
         Recovering => (timeouts.recovery.0, "recovery_timeout"),
         ShuttingDown => (Some(timeouts.shutdown), "shutdown_timeout"),
-        Runnable | Scheduled | Running | Waiting | Resumed | Completed | Failed => return None,
+        Initializing | WaitingResources | Suspended | Runnable | Scheduled | Running | Waiting | Resumed
+        | Completed | Failed => return None,
     };
-    Some((execution.since.after(limit?), reason))
-}
-
-/// Returns the end of an agent's timeout, and the failure reason. While the agent is being stopped,
-/// the timeout ends when its processes are killed. `None` before a start begins, for a held run
-/// whose resume time or resource holder is known (a failure would not shorten its wait), and for a
-/// message that is held for the operator. For any other run that waits for resources, the timeout
-/// starts at the first consecutive deferral.
-pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
-    let (held, mut execution) = (state.held.as_ref(), state.execution.clone());
-    match execution.state {
-        WaitingResources if held.is_some_and(HeldRun::is_not_late) => return None,
-        Suspended if held.is_some_and(|held| held.not_before.is_some()) => return None,
-        Initializing if execution.reason.is_none() => return None,
-        WaitingResources => {
-            execution.since = held.and_then(|held| held.deferred_since).unwrap_or(execution.since);
-        }
-        Initializing | Suspended | Runnable | Scheduled | Running | Waiting | Resumed | Completed
-        | Failed | ShuttingDown | Recovering => {}
-    }
-    let (limit, reason) = timeout(&execution, timeouts)?;
+    let limit = since.after(limit?);
     let stopping = state.current_run.as_ref().and_then(|run| run.stopping.as_ref());
     Some((stopping.map_or(limit, |stopping| stopping.kill_at), reason))
 }

@@ -1,6 +1,6 @@
 //! Tests of the execution states: every pair of states, every status in every state, every timeout.
 
-use crate::rules::execution::{agrees, can, check, is_over, next, statuses, timeout};
+use crate::rules::execution::{agrees, can, check, deadline, is_over, next, statuses};
 
 use super::*;
 
@@ -82,8 +82,9 @@ fn of_all_72_pairs_of_state_and_status_exactly_those_of_the_table_agree() {
     assert_eq!(pairs, 72);
 }
 
-fn in_state(state: ExecutionState) -> Execution {
-    Execution { state, since: now(), task_id: None, reason: None }
+/// Returns an agent in this state, whose start has begun if the state is `initializing`.
+fn in_state(state: ExecutionState) -> State {
+    State::new(agent(), Execution { state, since: now(), task_id: None, reason: Some("start".to_owned()) })
 }
 
 /// Timeouts of contract, execution §4: the state, its default in milliseconds, and the failure
@@ -100,7 +101,7 @@ const TIMEOUTS: [(ExecutionState, i64, &str); 5] = [
 fn each_timeout_has_its_published_default_and_is_over_one_millisecond_after_it() {
     assert_eq!(Policy::default().turn.timeout, Limit(Some(secs(1800))));
     for (state, millis, reason) in TIMEOUTS {
-        let (limit, why) = timeout(&in_state(state), &Timeouts::default()).expect("a timeout");
+        let (limit, why) = deadline(&in_state(state), &Timeouts::default()).expect("a timeout");
         assert_eq!((limit, why), (at(millis), reason), "{state}");
         let over = [-1, 0, 1].map(|later| is_over(limit, at(millis + later)));
         assert_eq!(over, [false, false, true], "{state} just before, at and just after its limit");
@@ -113,7 +114,7 @@ fn a_state_without_a_row_never_times_out() {
     let without = ExecutionState::ALL.iter().filter(|state| !with_row.contains(state));
     assert_eq!(without.clone().count(), 7);
     for state in without {
-        assert_eq!(timeout(&in_state(*state), &Timeouts::default()), None, "{state}");
+        assert_eq!(deadline(&in_state(*state), &Timeouts::default()), None, "{state}");
     }
 }
 
@@ -129,7 +130,7 @@ fn each_timeout_has_its_own_key_in_the_policy() {
     };
     for ((state, _, reason), expected) in TIMEOUTS.iter().zip(1..) {
         let limit = now().after(secs(expected));
-        assert_eq!(timeout(&in_state(*state), &timeouts), Some((limit, *reason)), "{state}");
+        assert_eq!(deadline(&in_state(*state), &timeouts), Some((limit, *reason)), "{state}");
     }
 }
 
@@ -139,7 +140,7 @@ fn a_disabled_timeout_never_ends_its_state() {
     let timeouts =
         Timeouts { init: none, resources: none, suspend: none, recovery: none, ..Timeouts::default() };
     for (state, ..) in TIMEOUTS {
-        let found = timeout(&in_state(state), &timeouts).map(|(_, reason)| reason);
+        let found = deadline(&in_state(state), &timeouts).map(|(_, reason)| reason);
         let expected = (state == ExecutionState::ShuttingDown).then_some("shutdown_timeout");
         assert_eq!(found, expected, "{state}");
     }
