@@ -152,16 +152,9 @@ pub fn message(
     }
 }
 
-/// Maximum size in bytes of a body that, in any encoding, fits into a record.
-const SURELY_FITS: u64 = RECORD.most.0 / 8;
-
 /// Refuses a body larger than `limits.max_message`, or too large for a record.
 pub fn check_size(body: &Body, limits: &Limits) -> Result<(), Refusal> {
-    let bytes = body.bytes() as u64;
-    Bound::message("the body", limits.max_message).check(bytes)?;
-    if bytes <= SURELY_FITS {
-        return Ok(());
-    }
+    Bound::message("the body", limits.max_message).check(body.bytes() as u64)?;
     // The encoded size is checked, because one character may take six bytes in the file.
     RECORD.check(serde_json::to_vec(body).map_or(0, |bytes| bytes.len() as u64))
 }

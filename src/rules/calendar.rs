@@ -1,7 +1,7 @@
 //! Cron expressions: a parser, and the search for the next fire. The rules are those of Debian's
 //! cron(8), also for nights in which clocks are put forward or back.
 
-use chrono::{DateTime, Datelike, Months, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
+use chrono::{DateTime, Datelike, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 
 use crate::model::refusal::Refusal;
 use crate::model::time::Time;
@@ -206,12 +206,7 @@ impl Calendar {
             {
                 return Some(date.and_time(time).and_utc().timestamp());
             }
-            // A month that does not match is skipped whole, because yearly expressions are common.
-            date = if self.months >> date.month() & 1 == 1 {
-                date.succ_opt()?
-            } else {
-                date.with_day(1)?.checked_add_months(Months::new(1))?
-            };
+            date = date.succ_opt()?;
             time = NaiveTime::MIN;
         }
         None

@@ -36,9 +36,6 @@ pub fn rank(policy: &SchedulingPolicy, since: Option<Time>, now: Time) -> Rank {
 /// agents as there are machines, all with the most urgent effective priority. `chance` is at least
 /// 0 and below 1.
 pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chance: f64) -> Option<A> {
-    if machines <= 1 {
-        return agents.min_by_key(|(_, rank)| *rank).map(|(agent, _)| agent);
-    }
     let mut agents: Vec<(A, Rank)> = agents.collect();
     agents.sort_by_key(|(_, rank)| *rank);
     let most_urgent = agents.first()?.1.effective;
