@@ -16,7 +16,8 @@ use crate::rules::delivery::{self, Delivery};
 use crate::rules::forecast::{Forecast, of_hint};
 use crate::rules::signature::{self, Capability, Shown, SignedRequest};
 use crate::rules::transition::arrival::{admit_drop, admit_hint};
-use crate::rules::transition::inbox as rules;
+use crate::rules::transition::inbox::requeue;
+use crate::rules::transition::timer::put_off;
 use crate::store::Agent;
 
 use super::context::Context;
@@ -241,10 +242,10 @@ pub fn admit_each_once(
     }
     locked.forget_old_keys(now, window);
     let mut draft = context.draft_of(&seen, state)?;
-    retried.into_iter().try_for_each(|failed| rules::requeue(&mut draft, failed))?;
+    retried.into_iter().try_for_each(|failed| requeue(&mut draft, failed))?;
     for message in new {
         match later {
-            Some(at) => rules::put_off(&mut draft, message, at),
+            Some(at) => put_off(&mut draft, message, at),
             None => admit_drop(&mut draft, message, None),
         }
     }

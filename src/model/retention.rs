@@ -107,10 +107,7 @@ impl Retention {
 }
 
 fn has_failed(terminal: Terminal) -> bool {
-    match terminal {
-        Terminal::Failed | Terminal::TimedOut | Terminal::Aborted | Terminal::Interrupted => true,
-        Terminal::Completed | Terminal::Suspended | Terminal::Deferred => false,
-    }
+    terminal.is_failure() || terminal == Terminal::Aborted
 }
 
 #[cfg(test)]

@@ -267,14 +267,6 @@ impl Draft {
         Ok(())
     }
 
-    /// Restarts the timeout of the present execution state. `reason`: new reason for that state.
-    pub fn begin_again(&mut self, reason: &str) {
-        self.touched = true;
-        let execution = &mut self.records.state.execution;
-        execution.since = self.stamp.now;
-        execution.reason = Some(reason.to_owned());
-    }
-
     /// Removes the notifications that were sent, and marks those whose hook was killed. Keeps the
     /// stored decision of a resting agent.
     pub fn strike_off(&mut self, sent: &[u64], killed: &[u64]) {

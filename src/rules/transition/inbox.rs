@@ -12,7 +12,6 @@ use crate::model::message::{AuthorityClass, Body, Hinted, Message, MessageKind, 
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::state::{KeptOut, SetAside};
-use crate::model::time::Time;
 use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::Wait;
 use crate::model::work::{Ticked, WorkItem};
@@ -23,13 +22,6 @@ use crate::rules::projection::closure;
 use super::arrival::{admit, admitted, own_message};
 use super::draft::{Draft, without_nulls};
 use super::settlement::settle_message;
-use super::timer;
-
-/// Stores a message in a timer, which admits it at `at`.
-pub fn put_off(draft: &mut Draft, message: Message, at: Time) {
-    draft.note_dedupe(&message, MessageStatus::Queued);
-    timer::put_off(draft, message, at);
-}
 
 /// Records that a message was not delivered because the receiving agent does not accept it.
 pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {

@@ -46,8 +46,11 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
 /// its `timeouts.init`.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
-    if draft.records.state.execution.state == ExecutionState::Initializing {
-        draft.begin_again("start");
+    let now = draft.now();
+    let execution = &mut draft.records.state.execution;
+    if execution.state == ExecutionState::Initializing {
+        (execution.since, execution.reason) = (now, Some("start".to_owned()));
+        draft.touch();
     }
     Ok(())
 }

@@ -17,7 +17,6 @@ use crate::rules::schedule::requested_time;
 
 use super::arrival::admit_drop;
 use super::draft::Draft;
-use super::inbox::put_off;
 use super::task;
 use super::timer;
 use super::wait;
@@ -180,7 +179,7 @@ fn send(
     let message = admit(&to, submission, Speaker::Work(&caller), &limits, &mut draft.stamp)?;
     // The draft changes this agent, so a message to the agent itself needs no outbox.
     match (to == own, later) {
-        (true, Some(at)) => put_off(draft, message, at),
+        (true, Some(at)) => timer::put_off(draft, message, at),
         (true, None) => admit_drop(draft, message, None),
         (false, Some(_)) => {
             return Err(Refusal::new("not_own", "only a message to the agent itself can be put off"));

@@ -220,24 +220,21 @@ pub fn finish(draft: &mut Draft, id: TaskId, end: TaskEnding) -> Result<Option<T
     let from = task.status;
     (task.status, task.reason) = verdict(&task, &end);
     check(from, task.status)?;
-    let mut last_line = None;
-    match end {
+    task.ended_at = Some(draft.now());
+    let last_line = match end {
         TaskEnding::Seen(seen) => {
             task.ended_at = Some(seen.ended_at);
             task.exit = Some(seen.exit);
             task.stdout_bytes = Some(seen.stdout_bytes);
             task.stderr_bytes = Some(seen.stderr_bytes);
-            last_line = seen.last_line;
+            seen.last_line
         }
-        TaskEnding::Child(child) => {
-            task.ended_at = Some(draft.now());
-            last_line = child.brief;
-        }
+        TaskEnding::Child(child) => child.brief,
         TaskEnding::Lost(_) => {
-            task.ended_at = Some(draft.now());
             task.exit = task.started_at.filter(|_| task.child().is_none()).map(|_| Exit::Unknown {});
+            None
         }
-    }
+    };
     let message = result(draft, &task, last_line.as_deref());
     task.result_id = Some(message.id);
     transition(draft, &task, from);

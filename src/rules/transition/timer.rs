@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::model::action::{Requester, TimerRequest};
 use crate::model::event::EventKind;
 use crate::model::id::{MessageId, TimerId};
-use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, Priority, RECHECK_KEY};
+use crate::model::message::{Body, EXPIRY_KEY, Message, MessageKind, MessageStatus, Priority, RECHECK_KEY};
 use crate::model::refusal::Refusal;
 use crate::model::time::{Span, Time};
 use crate::model::timer::{CatchUp, Schedule, Timer, TimerStatus};
@@ -86,8 +86,9 @@ pub fn add(draft: &mut Draft, new: TimerRequest, by: Requester) -> Result<(Timer
     Ok((timer, "added"))
 }
 
-/// Adds a timer that admits a message unchanged.
+/// Stores a message in a timer, which admits the message unchanged at `at`.
 pub fn put_off(draft: &mut Draft, message: Message, at: Time) {
+    draft.note_dedupe(&message, MessageStatus::Queued);
     let id = TimerId(draft.stamp.mint());
     let agent = draft.records.state.agent.clone();
     let timer = Timer::new(id, agent, Schedule::At { at }, at, draft.now());
