@@ -77,14 +77,13 @@ tagged! {
     }
 }
 
-#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct WorkRequest {
     pub objective: String,
     pub plan_status: Option<PlanStatus>,
-    #[serde(default)]
     pub todo: Vec<Todo>,
     pub plan: Option<String>,
     pub blocked_by: Option<String>,
@@ -123,7 +122,7 @@ pub struct Requester {
     pub in_turn: bool,
 }
 
-#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -131,7 +130,6 @@ pub struct WaitRequest {
     pub kind: WaitKind,
     pub reason: String,
     /// Answers that an operator wait offers.
-    #[serde(default)]
     pub options: Vec<String>,
     /// Resource that the wait names. Absent in a wait for a task: the task of the preceding
     /// `task.start`.
@@ -153,13 +151,12 @@ pub struct WaitRequest {
     pub trigger_id: Option<TriggerId>,
 }
 
-#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)])]
+#[serde_with::apply(Option => #[serde(default)], bool => #[serde(default)], Vec => #[serde(default)])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct TaskRequest {
     /// Program and its arguments; excludes `delegate`.
-    #[serde(default)]
     pub command: Vec<String>,
     /// Child agent that gets `text`.
     pub delegate: Option<AgentName>,

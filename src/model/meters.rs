@@ -10,18 +10,16 @@ use super::run::Terminal;
 use super::time::Span;
 
 /// Counters since the agent's creation, or since a version with counters first changed the agent.
+#[serde_with::apply(_ => #[serde(skip_serializing_if = "is_default")])]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Meters {
     /// Number of turns by their end.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub ended: BTreeMap<Terminal, u64>,
     /// Durations of the turns whose end a live process observed.
-    #[serde(skip_serializing_if = "is_default")]
     pub turns: Lengths,
     /// Lock waits of the commands that had to wait for the agent's lock and then changed something.
-    #[serde(skip_serializing_if = "is_default")]
     pub lock: Waited,
 }
 

@@ -9,19 +9,17 @@ use super::time::Time;
 
 /// Consecutive turns and claims of one message that neither completed it nor used up an attempt. A
 /// failed attempt resets the counts, and so does an operator's request to try the message again.
+#[serde_with::apply(_ => #[serde(skip_serializing_if = "is_default")])]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Setbacks {
     /// Consecutive runs that ended because of something outside of their turn.
-    #[serde(skip_serializing_if = "is_default")]
     pub interruptions: u32,
     /// Number of deferrals by a turn, or by a claim that lacked a resource. Not counted: waiting
     /// for a resource that a known agent has, or for the agent's own usage limit.
-    #[serde(skip_serializing_if = "is_default")]
     pub deferrals: u32,
     /// Number of the message's turns that yielded.
-    #[serde(skip_serializing_if = "is_default")]
     pub suspensions: u32,
 }
 

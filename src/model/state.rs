@@ -113,14 +113,15 @@ pub struct Retry {
 }
 
 /// Held run: suspended, or waiting for a resource. The run's message stays claimed.
-#[serde_with::skip_serializing_none]
-#[serde_with::apply(_ => #[new(default)])]
+#[serde_with::apply(_ => #[new(default)] #[serde(default, skip_serializing_if = "is_default")])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct HeldRun {
     #[serde_with(skip_apply)]
     pub message_id: MessageId,
     /// Missing resource, or the cause of the suspension.
+    #[serde_with(skip_apply)]
+    #[new(default)]
     pub missing: String,
     /// Set if a claim lacked the resource: every step then checks for the resource again.
     pub resource: Option<Resource>,
@@ -130,22 +131,18 @@ pub struct HeldRun {
     #[serde_with(skip_apply)]
     pub continuation: Continuation,
     /// Numbers of interruptions, deferrals and suspensions of the message so far.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
     /// True if the message was interrupted, deferred or suspended so often that only the operator
     /// can resume it.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub needs_operator: bool,
     /// True if the cause of the missing `resource` is known, such as a live agent that occupies the
     /// resource. The time of this waiting counts towards no limit.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub is_occupied: bool,
     /// Start of the consecutive deferrals, including claims that lack a resource.
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
     pub deferred: Option<Deferred>,
     /// Number of checks that found the `resource` missing.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub looks: u32,
     /// Checkpoint that the run continues from.
     pub checkpoint: Option<Checkpoint>,
@@ -293,14 +290,15 @@ pub struct Spending {
 }
 
 // `State::new` makes the state of an agent that was never started.
-#[serde_with::skip_serializing_none]
-#[serde_with::apply(_ => #[new(default)])]
+#[serde_with::apply(_ => #[new(default)] #[serde(default, skip_serializing_if = "is_default")])]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, derive_new::new)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct State {
     #[serde_with(skip_apply)]
     pub agent: AgentName,
     /// Increases by 1 with every transaction; a commit against another revision is refused.
+    #[serde_with(skip_apply)]
+    #[new(default)]
     pub revision: u64,
     #[serde_with(skip_apply)]
     #[new(value = "Status::Booting")]
@@ -315,7 +313,6 @@ pub struct State {
     pub held: Option<HeldRun>,
     pub retry: Option<Retry>,
     /// Number of consecutive failed recoveries.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub recovery_failures: u32,
     /// Current work item.
     pub focus: Option<WorkId>,
@@ -329,10 +326,8 @@ pub struct State {
     pub last_continuation: Option<Continuation>,
     /// Fault in dormouse itself since the last turn that completed.
     pub runtime_error: Option<String>,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub set_aside: SetAside,
     /// Keys of the warnings that still hold and have been logged as events.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub advised: Vec<String>,
     /// Time at which a step has work even if nothing arrives.
     pub next_due_at: Option<Time>,
@@ -349,29 +344,27 @@ pub struct State {
     pub stalled: Option<Time>,
     /// Size of the outbox: the messages that are still to be delivered to other agents. Each
     /// message is a record of its own.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub outbox: Outbox,
     /// Number of open tasks. At 0 a step without other work does not read the tasks.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub open_tasks: u64,
     /// Usage in the current hour and day, as of the last turn that ended.
-    #[serde(default, skip_serializing_if = "is_default")]
     pub spending: Spending,
     /// Problems that a person should look at and has not acknowledged.
     pub attention: Option<AttentionMark>,
     /// Open questions to the operator that a person has been told of, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<Attention>,
     /// Set while the agent is in another store. Its records in this store do not change then.
     pub moved: Option<Moved>,
+    #[serde_with(skip_apply)]
+    #[new(default)]
     #[serde(default)]
     pub counters: Counters,
-    #[serde(default, skip_serializing_if = "is_default")]
     pub meters: Meters,
     /// Notification outbox: attentions and transitions of which the installed hooks `on-attention`
     /// and `on-state-change` have not been told yet, oldest first.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notifications: Vec<Notification>,
+    #[serde_with(skip_apply)]
+    #[new(default)]
     #[serde(flatten)]
     pub extra: Extra,
 }
