@@ -48,7 +48,8 @@ macro_rules! ids {
             }
         }
 
-        schema! { $type: { "type": "string", "pattern": concat!("^", $prefix, "[0-9a-f]{32}$") } }
+        #[cfg(test)]
+        $crate::model::schema! { $type: { "type": "string", "pattern": concat!("^", $prefix, "[0-9a-f]{32}$") } }
     )+};
 }
 
@@ -142,8 +143,6 @@ impl FromStr for AgentName {
         }
     }
 }
-
-schema! { AgentName: { "type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$" } }
 
 #[cfg(test)]
 mod tests {

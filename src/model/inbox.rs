@@ -60,10 +60,3 @@ impl FromStr for DropsAs {
         }
     }
 }
-
-schema! { DropsAs: {
-    "description": "An origin: KIND or KIND:ID",
-    "type": "string",
-    "pattern": "^(operator|channel|webhook|callback)(:.*)?$",
-    "examples": ["channel:file", "channel:ci", "operator"],
-} }

@@ -102,8 +102,6 @@ impl<'de> Deserialize<'de> for Extra {
     }
 }
 
-schema! { Extra as Map<String, Value> }
-
 /// JSON body as its sender wrote it, and the value that this program can represent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
@@ -146,8 +144,6 @@ impl Serialize for Sent {
         }
     }
 }
-
-schema! { Sent as Value }
 
 /// Rewrites valid JSON on one line, with each string in its shortest form. Returns two texts: one
 /// with all numbers as written, one with numbers beyond the range of a double as strings.

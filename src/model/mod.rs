@@ -2,8 +2,12 @@
 
 #[macro_use]
 mod names;
+#[cfg(test)]
+mod tests;
 
-pub(crate) use names::{names, schema, unknown_name};
+pub(crate) use names::{names, unknown_name};
+#[cfg(test)]
+pub(crate) use tests::schema;
 
 pub mod action;
 pub mod agent;

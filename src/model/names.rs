@@ -55,32 +55,9 @@ macro_rules! names {
             }
         }
 
+        #[cfg(test)]
         $crate::model::schema! { $type: { "type": "string", "enum": [$($name),+] } }
     };
 }
 
-/// Implements `JsonSchema` for a type, by an inline schema or by the schema of another type.
-macro_rules! schema {
-    ($type:ident as $other:ty) => {
-        $crate::model::schema! { $type, generator, <$other as schemars::JsonSchema>::json_schema(generator) }
-    };
-    ($type:ident: $schema:tt) => {
-        $crate::model::schema! { $type, _generator, schemars::json_schema!($schema) }
-    };
-    ($type:ident, $generator:ident, $schema:expr) => {
-        #[cfg(test)]
-        impl schemars::JsonSchema for $type {
-            fn inline_schema() -> bool {
-                true
-            }
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($type).into()
-            }
-            fn json_schema($generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                $schema
-            }
-        }
-    };
-}
-
-pub(crate) use {names, schema};
+pub(crate) use names;

@@ -39,8 +39,6 @@ impl FromStr for PlaceId {
     }
 }
 
-schema! { PlaceId: { "type": "string", "pattern": "^[0-9]+:[0-9]+$" } }
-
 /// State directory of a run or task, as stored in its record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -256,11 +256,6 @@ impl<'de> Deserialize<'de> for Limit {
     }
 }
 
-schema! { Limit: {
-    "description": "A duration, or 0 or \"never\" for none",
-    "anyOf": [{ "type": "string", "examples": ["90s", "30m", "never"] }, { "const": 0 }],
-} }
-
 /// Number of bytes, written as a plain number or with `KiB`, `MiB` or `GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Size(pub u64);
@@ -303,14 +298,6 @@ impl<'de> Deserialize<'de> for Size {
         })
     }
 }
-
-schema! { Size: {
-    "description": "A number of bytes",
-    "anyOf": [
-        { "type": "integer", "minimum": 0 },
-        { "type": "string", "pattern": "^[0-9]+ *(B|KiB|MiB|GiB)?$", "examples": ["1 MiB"] },
-    ],
-} }
 
 #[derive(Debug, Clone, PartialEq, SmartDefault, Deserialize)]
 #[serde(deny_unknown_fields, default)]

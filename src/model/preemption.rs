@@ -105,5 +105,3 @@ impl FromStr for Percent {
         percent.map(Percent).ok_or_else(|| format!("`{text}` is no percentage such as \"5%\""))
     }
 }
-
-schema! { Percent: { "type": "string", "pattern": "^[0-9.]+ *%$", "examples": ["5%"] } }

@@ -49,12 +49,6 @@ impl<'de> Deserialize<'de> for Keep {
     }
 }
 
-schema! { Keep: {
-    "description": "A duration, or \"forever\"",
-    "type": "string",
-    "examples": ["30d", "forever"],
-} }
-
 names! {
     /// Runs whose turn input (`context.json` and prompt) is kept in the run directory.
     #[derive(Default)]

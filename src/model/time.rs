@@ -223,8 +223,6 @@ impl FromStr for Time {
     }
 }
 
-schema! { Time: { "type": "string", "format": "date-time" } }
-
 /// Span of time in milliseconds, written like `90s`, `1h30m` or `2d`.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, SerializeDisplay)]
 pub struct Span(u64);
@@ -300,8 +298,6 @@ impl<'de> Deserialize<'de> for Span {
         })
     }
 }
-
-schema! { Span: { "type": "string", "examples": ["90s", "10m", "1h30m", "2d"] } }
 
 #[cfg(test)]
 mod tests {

@@ -98,8 +98,6 @@ impl FromStr for TriggerScope {
     }
 }
 
-schema! { TriggerScope: { "type": "string", "pattern": "^(agent|resource:.+|wait:wait_[0-9a-f]{32})$" } }
-
 names! {
     "trigger status" TriggerStatus {
         Active = "active",
