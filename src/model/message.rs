@@ -344,6 +344,23 @@ impl Message {
         Message { trigger_kind: kind.or(self.trigger_kind), ..self }
     }
 
+    /// Returns the `system_tick` as it is made from a wake hint.
+    pub fn of_hint(mut self, hint: WakeHint) -> Message {
+        self.idempotency_key = Some(hint.tick_key());
+        // A hint is evidence and never an instruction, from any source.
+        self.authority_class = AuthorityClass::IntegrationSignal;
+        self.origin.id = Some(hint.source.clone());
+        self.wait_id = hint.wait_id;
+        self.trigger_id = hint.trigger_id;
+        self.resource = hint.resource;
+        self.hops = hint.hops;
+        self.source_refs = hint.source_refs;
+        self.causation_id = Some(hint.id.to_string());
+        let WakeHint { id: hint_id, source, reason, count, body: payload, .. } = hint;
+        self.hint = Some(Hinted { hint_id, source, reason, count, payload });
+        self
+    }
+
     pub fn is_wake_hint(&self) -> bool {
         self.idempotency_key.as_deref().is_some_and(|key| key.starts_with(HINT_KEY))
     }
@@ -439,10 +456,6 @@ impl WakeHint {
         let trigger = self.trigger_id.map(|id| format!("trigger:{id}"));
         let resource = self.resource.as_ref().map(|name| format!("resource:{name}"));
         wait.or(trigger).or(resource).unwrap_or_else(|| format!("source:{}", self.source))
-    }
-
-    pub fn is_contentful(&self) -> bool {
-        self.body.as_ref().is_some_and(Body::is_contentful)
     }
 
     /// Merges a later hint of the same scope: adds its count, takes the higher hops, and appends

@@ -2,14 +2,18 @@
 //! decision depends on a forecast.
 
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::model::agent::Status;
-use crate::model::continuation::{Runs, TriggerKind};
-use crate::model::message::{Body, Origin, OriginKind, WakeHint};
+use crate::model::continuation::Runs;
+use crate::model::id::MessageId;
+use crate::model::message::{Body, Message, MessageKind, WakeHint};
 use crate::model::records::{LeaseState, Records};
+use crate::model::time::Time;
 use crate::model::timer::Timer;
 
-use super::continuation::{TriggerSource, TurnTrigger, resolve};
+use super::admission::{speaker_of, trigger_kind};
+use super::continuation::resolve;
 use super::posture::runnable_work;
 use super::projection::closure;
 
@@ -20,37 +24,26 @@ pub struct Forecast {
     pub why: &'static str,
 }
 
-/// True if a turn would run for a trigger, given the present records.
-pub fn runs_turn(records: &Records, trigger: &TurnTrigger<'_>) -> bool {
+/// True if a turn would run for a message, given the present records.
+fn runs_turn(records: &Records, message: &Message) -> bool {
     let prior = closure(records);
-    resolve(&prior, trigger, &records.waits, records.policy.inbox.unmatched).model_reentry
+    let continuation = resolve(&prior, message, &records.waits, records.policy.inbox.unmatched);
+    continuation.is_some_and(|continuation| continuation.model_reentry)
 }
 
 /// True if a turn would run when a timer fires, given the present records.
 pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     if let Some(message) = &timer.message {
-        return TurnTrigger::of(message).is_some_and(|trigger| runs_turn(records, &trigger));
+        return runs_turn(records, message);
     }
-    let origin = Origin { kind: OriginKind::Timer, id: None };
-    let contentful = timer.body.as_ref().is_some_and(Body::is_contentful);
-    let fire = TurnTrigger { contentful, ..plain(TriggerKind::TimerFire, TriggerSource::Said, &origin) };
-    runs_turn(records, &fire)
+    let body = timer.body.clone().unwrap_or(Body::Text { text: String::new() });
+    runs_turn(records, &own_message(records, MessageKind::TimerTick, body, timer.next_at))
 }
 
-/// Returns a trigger without content, wait, item, task and resource.
-fn plain(kind: TriggerKind, source: TriggerSource, origin: &Origin) -> TurnTrigger<'_> {
-    TurnTrigger {
-        kind,
-        source,
-        contentful: false,
-        task_id: None,
-        task_status: None,
-        wait_id: None,
-        work_item_id: None,
-        trigger_id: None,
-        resource: None,
-        origin,
-    }
+/// Returns a message of dormouse itself, as far as a forecast depends on it.
+fn own_message(records: &Records, kind: MessageKind, body: Body, at: Time) -> Message {
+    let (id, agent) = (MessageId(Uuid::nil()), records.state.agent.clone());
+    Message { trigger_kind: trigger_kind(kind), ..Message::new(id, agent, kind, speaker_of(kind), body, at) }
 }
 
 /// True if an item is runnable, so that a hint leads to one more turn for it.
@@ -73,15 +66,9 @@ pub fn of_hint(records: &Records, hint: &WakeHint) -> Forecast {
     if state.held.is_some() {
         return forecast(Runs::Undecided, "a run is held: a step decides when that has ended");
     }
-    let origin = Origin { kind: OriginKind::System, id: Some(hint.source.clone()) };
-    let trigger = TurnTrigger {
-        contentful: hint.is_contentful(),
-        wait_id: hint.wait_id,
-        trigger_id: hint.trigger_id,
-        resource: hint.resource.as_deref(),
-        ..plain(TriggerKind::SystemTick, TriggerSource::WakeHint, &origin)
-    };
-    if runs_turn(records, &trigger) {
+    let body = Body::Text { text: String::new() };
+    let tick = own_message(records, MessageKind::SystemTick, body, hint.created_at);
+    if runs_turn(records, &tick.of_hint(hint.clone())) {
         return forecast(Runs::Turn, "the agent takes the hint up");
     }
     if has_runnable_work(records) {

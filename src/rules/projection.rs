@@ -17,7 +17,7 @@ use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, WorkItem};
 
 use super::closure::{AgentWaits, ClosureFacts, derive};
-use super::continuation::{TurnTrigger, resolve};
+use super::continuation::resolve;
 use super::limits;
 use super::preemption::is_interjection;
 use super::work::{WaitsByItem, is_spent, scheduling_state, wait_kind};
@@ -252,10 +252,8 @@ fn held(records: &Records, now: Time) -> Option<HeldFact> {
 /// a message that triggers nothing has none.
 fn queued_message(records: &Records, prior: &Closure, message: &Message) -> QueuedMessage {
     let unmatched = records.policy.inbox.unmatched;
-    let continuation = message
-        .continuation
-        .clone()
-        .or_else(|| Some(resolve(prior, &TurnTrigger::of(message)?, &records.waits, unmatched)));
+    let first = || resolve(prior, message, &records.waits, unmatched);
+    let continuation = message.continuation.clone().or_else(first);
     QueuedMessage { id: message.id, kind: message.kind, about: about(message), continuation }
 }
 

@@ -7,11 +7,10 @@ use std::fmt;
 
 use crate::model::continuation::TriggerKind;
 use crate::model::id::{MessageId, TaskId, TriggerId, WaitId};
+use crate::model::message::Message;
 use crate::model::records::BrokenWait;
 use crate::model::task::Task;
 use crate::model::wait::{Wait, WaitKind};
-
-use super::continuation::{TriggerSource, TurnTrigger};
 
 /// Event that ends a wait, or that makes the owner of the wait check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,51 +103,52 @@ impl<'a> WakeSource<'a> {
         self != WakeSource::Recheck
     }
 
-    /// True if the trigger is from this source and ends the wait when a step takes the trigger up.
+    /// True if the message is from this source and ends the wait when a step takes the message up.
     ///
     /// An expiry also ends its wait, but by the kind of the message: see
     /// `transition::wait::take_up`.
-    fn is_met(self, wait: &Wait, trigger: &TurnTrigger<'_>) -> bool {
-        let from_outside = trigger.is_from_outside();
+    fn is_met(self, wait: &Wait, message: &Message, waits: &[Wait]) -> bool {
+        let from_outside = message.is_from_outside();
+        let is_of = |kind| message.trigger_kind == Some(kind);
         match self {
-            WakeSource::Operator => trigger.kind == TriggerKind::OperatorInput && is_answer(trigger, wait),
-            WakeSource::Task(id) => trigger.is_terminal_result() && trigger.task_id == Some(id),
-            WakeSource::Resource(resource) => from_outside && trigger.resource == Some(resource),
-            WakeSource::Trigger(id) => from_outside && trigger.trigger_id == Some(id),
+            WakeSource::Operator => is_of(TriggerKind::OperatorInput) && is_answer(message, wait),
+            WakeSource::Task(id) => message.is_terminal_result() && message.task_id == Some(id),
+            WakeSource::Resource(resource) => from_outside && message.resource.as_deref() == Some(resource),
+            WakeSource::Trigger(id) => from_outside && message.trigger_id == Some(id),
             WakeSource::From(source) => {
-                from_outside && trigger.resource.is_none() && trigger.comes_from(source)
+                from_outside && message.resource.is_none() && message.comes_from(source)
             }
-            WakeSource::FromAbout(source) => from_outside && trigger.comes_from(source),
+            WakeSource::FromAbout(source) => from_outside && message.comes_from(source),
             WakeSource::ExternalEvent => {
                 // An event about another item does not end the wait.
-                let about = trigger.work_item_id;
-                let is_content = trigger.kind == TriggerKind::ExternalEvent && trigger.contentful;
-                is_content && trigger.names_nothing() && (about.is_none() || about == wait.work_item_id)
+                let about = message.work_item_id;
+                let is_content = is_of(TriggerKind::ExternalEvent) && message.is_contentful();
+                is_content && (about.is_none() || about == wait.work_item_id) && message.names_nothing(waits)
             }
-            WakeSource::Timer => trigger.kind == TriggerKind::TimerFire && trigger.wait_id == Some(wait.id),
-            WakeSource::Wait(id) => trigger.wait_id == Some(id),
+            WakeSource::Timer => is_of(TriggerKind::TimerFire) && message.wait_id == Some(wait.id),
+            WakeSource::Wait(id) => message.wait_id == Some(id),
             WakeSource::Recheck | WakeSource::Expiry => false,
         }
     }
 }
 
-/// Returns the waits of the agent and of all its items that a trigger satisfies, in the order of
-/// the records.
-pub fn satisfied(trigger: &TurnTrigger<'_>, waits: &[Wait]) -> Vec<WaitId> {
-    if trigger.is_progress() || matches!(trigger.source, TriggerSource::Scheduler(_)) {
+/// Returns the waits of the agent and of all its items that a message satisfies, in the order of
+/// the records; none for a message that triggers nothing, and for one of the scheduler.
+pub fn satisfied(message: &Message, waits: &[Wait]) -> Vec<WaitId> {
+    if message.trigger_kind.is_none() || message.is_progress() || message.scheduler_tick().is_some() {
         return Vec::new();
     }
-    let trigger = &trigger.among(waits);
-    let is_met = |wait: &&Wait| WakeSource::of(wait).into_iter().any(|source| source.is_met(wait, trigger));
+    let is_met =
+        |wait: &&Wait| WakeSource::of(wait).into_iter().any(|source| source.is_met(wait, message, waits));
     waits.iter().filter(is_met).map(|wait| wait.id).collect()
 }
 
 /// True if operator input answers an operator wait: it names the wait or its item, or names neither
 /// a wait nor an item.
-fn is_answer(trigger: &TurnTrigger<'_>, wait: &Wait) -> bool {
-    let names_item = trigger.work_item_id.is_some() && trigger.work_item_id == wait.work_item_id;
-    let names_none = trigger.wait_id.is_none() && trigger.work_item_id.is_none();
-    trigger.wait_id == Some(wait.id) || names_item || names_none
+fn is_answer(message: &Message, wait: &Wait) -> bool {
+    let names_item = message.work_item_id.is_some() && message.work_item_id == wait.work_item_id;
+    let names_none = message.wait_id.is_none() && message.work_item_id.is_none();
+    message.wait_id == Some(wait.id) || names_item || names_none
 }
 
 /// Returns the ways in which other records contradict an active wait, so that nothing can end it.

@@ -1,8 +1,7 @@
 //! Tests of the continuation of a message: every trigger after every closure, against the table in
 //! docs/CONTRACT.md.
 
-use crate::model::message::{EXPIRY_KEY, RECHECK_KEY};
-use crate::rules::continuation::{TriggerSource, TurnTrigger, resolve};
+use crate::rules::continuation::resolve;
 use crate::rules::waits::satisfied;
 
 use super::*;
@@ -252,7 +251,7 @@ fn cases() -> Vec<Case> {
                                 resource,
                                 origin: &GITHUB,
                             };
-                            let ends = !satisfied(&trigger, &waits).is_empty();
+                            let ends = !satisfied(&trigger.message(), &waits).is_empty();
                             cases.push(Case { prior: prior.clone(), trigger, ends });
                         }
                     }
@@ -273,7 +272,8 @@ fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
         let (number, verdict, _) = TABLE[row];
         let Case { prior, trigger, .. } = &case;
         for unmatched in [Unmatched::Reduce, Unmatched::Run] {
-            let found = resolve(prior, trigger, &waits, unmatched);
+            let message = trigger.message();
+            let found = resolve(prior, &message, &waits, unmatched).expect("a continuation");
             let (class, model_reentry, matched_waiting_reason) = expected(&case, verdict, unmatched);
             let expected = Continuation {
                 trigger_kind: trigger.kind,
@@ -283,7 +283,7 @@ fn every_trigger_after_every_closure_is_the_first_row_that_holds() {
                 prior_waiting_reason: prior.waiting_reason,
                 matched_waiting_reason,
                 // The tests of `satisfied` say which waits these are.
-                resolves: satisfied(trigger, &waits),
+                resolves: satisfied(&message, &waits),
                 evidence: found.evidence.clone(),
             };
             let case = format!("row {number}, {unmatched:?}: {trigger:?} after {prior:?}");
@@ -303,16 +303,19 @@ fn the_evidence_lists_the_facts_that_decided() {
         resource: Some(RESOURCE),
         ..trigger(TriggerKind::SystemTick)
     };
-    let found = resolve(&waiting(AwaitingExternalChange), &hint, &waits(), Unmatched::Reduce);
+    let evidence = |prior: &Closure, said: &TurnTrigger<'_>, waits: &[Wait]| {
+        resolve(prior, &said.message(), waits, Unmatched::Reduce).expect("a continuation").evidence
+    };
+    let found = evidence(&waiting(AwaitingExternalChange), &hint, &waits());
     let expected = "prior=waiting waiting_reason=awaiting_external_change trigger=system_tick \
                     contentful=false";
     let about = format!("resolves={} resource={RESOURCE}", wait_id(2));
-    assert_eq!(found.evidence, facts(&format!("{expected} {about}")));
+    assert_eq!(found, facts(&format!("{expected} {about}")));
     let failed = TurnTrigger { task_status: Some(TaskStatus::Failed), ..trigger(TriggerKind::TaskResult) };
-    let found = resolve(&closure(Completed, None, None), &failed, &[], Unmatched::Reduce);
+    let found = evidence(&closure(Completed, None, None), &failed, &[]);
     let expected =
         "prior=completed waiting_reason=none trigger=task_result contentful=true task_status=failed";
-    assert_eq!(found.evidence, facts(expected));
+    assert_eq!(found, facts(expected));
 }
 
 #[test]
@@ -320,7 +323,11 @@ fn control_and_task_status_are_no_triggers_and_every_other_kind_is() {
     for kind in MessageKind::ALL {
         let (.., expected) = provenance(*kind);
         let message = message(1, *kind);
-        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.kind), expected, "{kind}");
+        let found = resolve(&closure(Completed, None, None), &message, &[], Unmatched::Reduce);
+        assert_eq!(found.map(|found| found.trigger_kind), expected, "{kind}");
+        let named = Message { wait_id: Some(wait_id(2)), ..message };
+        let is_nothing = satisfied(&named, &waits()).is_empty() && !named.is_input();
+        assert!(expected.is_some() || is_nothing, "{kind} ends the wait that it names, or is input");
         assert_eq!(crate::rules::admission::trigger_kind(*kind), expected, "{kind}");
     }
 }
@@ -338,7 +345,7 @@ fn a_message_is_contentful_by_text_that_is_not_blank_or_by_any_json() {
     ];
     for (body, contentful) in rows {
         let message = Message { body: body.clone(), ..message(1, MessageKind::WebhookEvent) };
-        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.contentful), Some(contentful), "{body:?}");
+        assert_eq!(message.is_contentful(), contentful, "{body:?}");
     }
 }
 
@@ -363,32 +370,11 @@ fn the_source_of_a_tick_is_read_from_its_key() {
     for (key, source) in rows {
         let message =
             Message { idempotency_key: key.map(str::to_owned), ..message(1, MessageKind::SystemTick) };
-        assert_eq!(TurnTrigger::of(&message).map(|trigger| trigger.source), Some(source), "{key:?}");
+        let found = match message.scheduler_tick() {
+            Some(tick) => TriggerSource::Scheduler(tick),
+            None if message.is_wake_hint() => TriggerSource::WakeHint,
+            None => TriggerSource::Said,
+        };
+        assert_eq!(found, source, "{key:?}");
     }
-}
-
-#[test]
-fn a_trigger_carries_the_references_of_its_message() {
-    let message = Message {
-        task_id: Some(task_id(3)),
-        task_status: Some(TaskStatus::Failed),
-        wait_id: Some(wait_id(4)),
-        work_item_id: Some(work_id(6)),
-        trigger_id: Some(trigger_id(5)),
-        resource: Some(RESOURCE.to_owned()),
-        ..message(1, MessageKind::TaskResult)
-    };
-    let expected = TurnTrigger {
-        kind: TriggerKind::TaskResult,
-        source: TriggerSource::Said,
-        contentful: true,
-        task_id: Some(task_id(3)),
-        task_status: Some(TaskStatus::Failed),
-        wait_id: Some(wait_id(4)),
-        work_item_id: Some(work_id(6)),
-        trigger_id: Some(trigger_id(5)),
-        resource: Some(RESOURCE),
-        origin: &message.origin,
-    };
-    assert_eq!(TurnTrigger::of(&message), Some(expected));
 }

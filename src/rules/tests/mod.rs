@@ -56,8 +56,8 @@ use crate::model::execution::{Execution, ExecutionState};
 use crate::model::id::{AgentName, MessageId, RunId, TaskId, TimerId, TriggerId, WaitId, WorkId};
 use crate::model::inbox::Unmatched;
 use crate::model::message::{
-    AdmissionContext, AuthorityClass, Body, DeliverySurface, Message, MessageKind, MessageStatus, Origin,
-    OriginKind, Priority, Settlement, WakeHint,
+    AdmissionContext, AuthorityClass, Body, DeliverySurface, EXPIRY_KEY, Message, MessageKind, MessageStatus,
+    Origin, OriginKind, Priority, RECHECK_KEY, Settlement, WakeHint,
 };
 use crate::model::place::StatePlace;
 use crate::model::policy::{Limit, Limits, Policy, Size, Timeouts};
@@ -296,6 +296,55 @@ pub fn closure(outcome: ClosureOutcome, reason: Option<WaitingReason>, wait: Opt
         work_item_id: None,
         runtime_posture: RuntimePosture::Awake,
         evidence: Vec::new(),
+    }
+}
+
+/// Source of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TriggerSource {
+    Said,
+    WakeHint,
+    Scheduler(SchedulerTick),
+}
+
+/// Properties of a message that determine its continuation.
+#[derive(Debug, Clone)]
+pub struct TurnTrigger<'a> {
+    pub kind: TriggerKind,
+    pub source: TriggerSource,
+    pub contentful: bool,
+    pub task_id: Option<TaskId>,
+    pub task_status: Option<TaskStatus>,
+    pub wait_id: Option<WaitId>,
+    pub work_item_id: Option<WorkId>,
+    pub trigger_id: Option<TriggerId>,
+    pub resource: Option<&'a str>,
+    pub origin: &'a Origin,
+}
+
+impl TurnTrigger<'_> {
+    /// Returns the message with these properties.
+    pub fn message(&self) -> Message {
+        let key = match self.source {
+            TriggerSource::Said => None,
+            TriggerSource::WakeHint => Some("wake_hint:"),
+            TriggerSource::Scheduler(SchedulerTick::Expiry) => Some(EXPIRY_KEY),
+            TriggerSource::Scheduler(SchedulerTick::Recheck) => Some(RECHECK_KEY),
+            TriggerSource::Scheduler(SchedulerTick::Other) => Some("work_queue:"),
+        };
+        Message {
+            trigger_kind: Some(self.kind),
+            idempotency_key: key.map(|key| format!("{key}1")),
+            body: text(if self.contentful { "do it" } else { "" }),
+            task_id: self.task_id,
+            task_status: self.task_status,
+            wait_id: self.wait_id,
+            work_item_id: self.work_item_id,
+            trigger_id: self.trigger_id,
+            resource: self.resource.map(str::to_owned),
+            origin: self.origin.clone(),
+            ..message(1, MessageKind::SystemTick)
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Tests of wake sources: every kind of wait with every message that can refer to the wait,
 //! compared with a second implementation of the table in contract, semantics §5.
 
-use crate::rules::continuation::{TriggerSource, TurnTrigger};
 use crate::rules::waits::{WakeSource, satisfied};
 
 use super::*;
@@ -241,10 +240,10 @@ fn a_message_ends_a_wait_exactly_if_a_listed_wake_source_is_one_of_its_names() {
                     let said = trigger(word, names, &origin);
                     let expected = spoken.iter().any(|name| listed.contains(name));
                     let case = format!("{word:?} {names:?} speaks as {spoken:?}: {wait:?}");
-                    assert_eq!(satisfied(&said, &waits).contains(&wait_id(1)), expected, "{case}");
+                    assert_eq!(satisfied(&said.message(), &waits).contains(&wait_id(1)), expected, "{case}");
                     if !matches!(word, Word::Event { .. }) {
                         let other = TurnTrigger { contentful: !said.contentful, ..said };
-                        let found = satisfied(&other, &waits).contains(&wait_id(1));
+                        let found = satisfied(&other.message(), &waits).contains(&wait_id(1));
                         assert_eq!(found, expected, "the content does not matter: {case}");
                     }
                     unmet.retain(|source| !spoken.contains(source));
@@ -302,8 +301,9 @@ fn a_source_matches_a_whole_origin_or_its_kind_and_for_a_hint_its_source() {
             let origin = origin(word, named);
             let said = trigger(word, NOTHING, &origin);
             let case = format!("{source} by {word:?} from {named}");
-            let ends =
-                |said: &TurnTrigger<'_>, wait: &Wait| !satisfied(said, std::slice::from_ref(wait)).is_empty();
+            let ends = |said: &TurnTrigger<'_>, wait: &Wait| {
+                !satisfied(&said.message(), std::slice::from_ref(wait)).is_empty()
+            };
             assert_eq!(ends(&said, &wait), expected, "{case}");
             assert_eq!(ends(&said, &about), expected, "{case}");
             // A message about another resource ends only a wait that names no resource.
@@ -331,7 +331,7 @@ fn one_message_ends_all_waits_that_it_satisfies_of_the_agent_and_of_its_items() 
         Wait { status: WaitStatus::Expired, ..about(wait(11, External)) },
     ];
     let origin = from(OriginKind::Webhook, "ci");
-    let ended = |trigger: &TurnTrigger<'_>| satisfied(trigger, &waits);
+    let ended = |trigger: &TurnTrigger<'_>| satisfied(&trigger.message(), &waits);
     let ids = |numbers: &[u32]| -> Vec<WaitId> { numbers.iter().copied().map(wait_id).collect() };
 
     for word in [Word::Event { contentful: true }, Word::Hint { contentful: false }] {

@@ -8,7 +8,7 @@ use crate::model::continuation::Continuation;
 use crate::model::decision::Tick;
 use crate::model::event::EventKind;
 use crate::model::id::MessageId;
-use crate::model::message::{AuthorityClass, Body, Hinted, Message, MessageKind, MessageStatus, Settlement};
+use crate::model::message::{Body, Message, MessageKind, MessageStatus, Settlement};
 use crate::model::refusal::Refusal;
 use crate::model::setbacks::Setbacks;
 use crate::model::state::{KeptOut, SetAside};
@@ -16,7 +16,6 @@ use crate::model::transaction::{Archived, Delete, Put};
 use crate::model::wait::Wait;
 use crate::model::work::{Ticked, WorkItem};
 
-use crate::rules::continuation::TurnTrigger;
 use crate::rules::projection::closure;
 
 use super::arrival::{admit, admitted, own_message};
@@ -43,7 +42,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
         });
         draft.event(EventKind::TriggerIgnored, None, data);
     }
-    if TurnTrigger::of(&message).is_some_and(|trigger| trigger.is_input()) {
+    if message.is_input() {
         record_unseen(draft, message.id);
     }
     draft.becomes_idle();
@@ -98,22 +97,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     message.work_item_id = tick.work_item_id();
     message.idempotency_key = Some(tick.key());
     if let Some(hint) = hint {
-        // A hint is evidence and never an instruction, from any source.
-        message.authority_class = AuthorityClass::IntegrationSignal;
-        message.origin.id = Some(hint.source.clone());
-        message.wait_id = hint.wait_id;
-        message.trigger_id = hint.trigger_id;
-        message.resource = hint.resource;
-        message.hops = hint.hops;
-        message.source_refs = hint.source_refs;
-        message.causation_id = Some(hint.id.to_string());
-        message.hint = Some(Hinted {
-            hint_id: hint.id,
-            source: hint.source,
-            reason: hint.reason,
-            count: hint.count,
-            payload: hint.body,
-        });
+        message = message.of_hint(hint);
     }
     admit(draft, message);
 }

@@ -15,7 +15,6 @@ use crate::model::state::{CurrentRun, HeldRun, State};
 use crate::model::time::{Span, Time};
 use crate::model::transaction::Put;
 
-use crate::rules::continuation::TurnTrigger;
 use crate::rules::execution::{check, way_on};
 use crate::rules::preemption::{ends_soon, force_at, is_being_ended, is_overdue, why_suspended};
 use crate::rules::waits::satisfied;
@@ -247,9 +246,8 @@ pub fn interject(draft: &mut Draft, run_id: RunId, messages: &[Message]) -> Resu
     let message_id = current(draft, run_id)?.message_id;
     let at = draft.now();
     for message in messages {
-        let trigger = TurnTrigger::of(message);
-        let answered = trigger.map(|trigger| satisfied(&trigger, &draft.records.waits));
-        bind(draft, message_id, &answered.unwrap_or_default());
+        let answered = satisfied(message, &draft.records.waits);
+        bind(draft, message_id, &answered);
         let settlement =
             Settlement { run_id: Some(run_id), ..Settlement::new(MessageStatus::Interjected, at) };
         admitted(draft, message);
