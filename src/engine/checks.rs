@@ -191,7 +191,7 @@ fn lacks(wait: &Wait, open: &ReadableRecords) -> Option<&'static str> {
     let Ok(broken) = broken(wait, &open.tasks, is_queued, has_result);
     broken.first().map(|broken| match broken {
         BrokenWait::RecheckGone(_) => "the message that tells the agent to look is gone",
-        BrokenWait::AnswerGone(_) => "the message that it is bound to is gone",
+        BrokenWait::AnswerGone(..) => "the message that it is bound to is gone",
         BrokenWait::TaskGone(_) => "its task has ended, and no result of it is under way",
     })
 }

@@ -68,7 +68,7 @@ pub struct Inbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrokenWait {
     /// The message to which the wait is bound is missing.
-    AnswerGone(WaitId),
+    AnswerGone(WaitId, MessageId),
     /// The task of the wait has ended, and the message with its result is not in the inbox.
     TaskGone(WaitId),
     /// The message that asks the agent to check its wait is missing.

@@ -172,7 +172,7 @@ pub fn broken<E>(
     }
     if let Some(message) = wait.resolved_by {
         if !is_queued(message)? {
-            broken.push(BrokenWait::AnswerGone(wait.id));
+            broken.push(BrokenWait::AnswerGone(wait.id, message));
         }
     } else if let Some(task) = wait.task_id().filter(|id| !tasks.iter().any(|task| task.id == *id))
         && !has_result(task, wait.result_id)?

@@ -243,7 +243,7 @@ impl World {
     fn broken(&self, wait: &Wait) -> Option<BrokenWait> {
         let is_queued = |id: MessageId| self.queue.values().any(|message| message.id == id);
         if let Some(message) = wait.resolved_by {
-            return (!is_queued(message)).then_some(BrokenWait::AnswerGone(wait.id));
+            return (!is_queued(message)).then_some(BrokenWait::AnswerGone(wait.id, message));
         }
         let ended = wait.task_id().filter(|id| self.records.tasks.iter().all(|task| task.id != *id))?;
         let says_so =

@@ -276,11 +276,8 @@ pub fn recheck_over(draft: &mut Draft, message: MessageId) {
 pub fn heal(draft: &mut Draft) {
     for broken in std::mem::take(&mut draft.records.broken_waits) {
         match broken {
-            BrokenWait::AnswerGone(id) => {
-                let bound = draft.records.waits.iter().find(|wait| wait.id == id);
-                if let Some(message) = bound.and_then(|wait| wait.resolved_by) {
-                    lose_answer(draft, id, message, "the message that it was bound to is gone");
-                }
+            BrokenWait::AnswerGone(id, message) => {
+                lose_answer(draft, id, message, "the message that it was bound to is gone");
             }
             BrokenWait::RecheckGone(message) => recheck_over(draft, message),
             BrokenWait::TaskGone(id) => {
