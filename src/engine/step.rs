@@ -69,8 +69,7 @@ pub fn busy_step(context: Context<'_>) -> Result<StepReport> {
             }
             continue;
         };
-        if let Some(before) = step::first(&state, tried) {
-            tried.note(before);
+        if let Some(before) = step::first(&state, &mut tried) {
             let effects = effects::before(agent, &locked.records_snapshot(), &state, now, before)?;
             if !effects.is_empty() {
                 drop(locked);
@@ -134,7 +133,7 @@ pub fn at_rest(agent: &Agent<'_>, now: Time) -> Result<Option<(State, DecisionRe
     }
     let Some(resting) = state.resting(now).cloned() else { return Ok(None) };
     // `tasks: true` skips the expensive search for due tasks, which comes last in this function.
-    let comes_first = step::first(&state, Tried { tasks: true, ..Tried::default() }).is_some();
+    let comes_first = step::first(&state, &mut Tried { tasks: true, ..Tried::default() }).is_some();
     let is_due = state.next_due_at.is_some_and(|due| due <= now);
     if comes_first || is_due || !agent.is_quiet(&state)? {
         return Ok(None);
@@ -388,8 +387,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
             }
             continue;
         }
-        if let Some(before) = step::first(state, tried) {
-            tried.note(before);
+        if let Some(before) = step::first(state, &mut tried) {
             match before {
                 Before::Tell => has_effects = true,
                 Before::Settle(run_id) => {

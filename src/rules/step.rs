@@ -27,19 +27,6 @@ pub struct Tried {
     pub submissions: Submissions,
 }
 
-impl Tried {
-    /// Records that a preparatory action was tried. A settlement is not recorded, because the run's
-    /// own tick may have settled the run meanwhile.
-    pub fn note(&mut self, before: Before) {
-        match before {
-            Before::Tell => self.notifying = true,
-            Before::Settle(_) => {}
-            Before::Deliver => self.outbox = true,
-            Before::LookAfterTasks => self.tasks = true,
-        }
-    }
-}
-
 /// Progress of a step in taking in dropped files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Submissions {
@@ -85,16 +72,19 @@ pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Tim
     BusyAction::Leave(Box::new(closed.unwrap_or_else(|| running(run_id, away.as_ref()))))
 }
 
-/// Returns the next action to run before the records are loaded, derived from `state.json` alone;
-/// `None` if none is left. The caller holds the lease, so no other process works on the records.
-pub fn first(state: &State, tried: Tried) -> Option<Before> {
-    if !state.notifications.is_empty() && !tried.notifying {
+/// Returns the next action to run before the records are loaded, derived from `state.json` alone,
+/// and records it as tried; `None` if none is left. A settlement is not recorded, because the run's
+/// own tick may have settled the run meanwhile. The caller holds the lease, so no other process
+/// works on the records.
+pub fn first(state: &State, tried: &mut Tried) -> Option<Before> {
+    let is_new = |tried: &mut bool| !std::mem::replace(tried, true);
+    if !state.notifications.is_empty() && is_new(&mut tried.notifying) {
         Some(Before::Tell)
     } else if let Some(run) = &state.current_run {
         Some(Before::Settle(run.run_id))
-    } else if !state.outbox.is_empty() && !tried.outbox {
+    } else if !state.outbox.is_empty() && is_new(&mut tried.outbox) {
         Some(Before::Deliver)
-    } else if state.open_tasks > 0 && !tried.tasks {
+    } else if state.open_tasks > 0 && is_new(&mut tried.tasks) {
         Some(Before::LookAfterTasks)
     } else {
         None
