@@ -241,9 +241,9 @@ fn facts_document(facts: &Projection) -> Value {
             "back_at": shortage.back_at,
         })),
         "held": facts.held.as_ref().map(|held| json!({
-            "missing": held.missing,
-            "until": held.until,
-            "back_at": held.back_at,
+            "missing": held.run.missing,
+            "until": held.run.not_before,
+            "back_at": held.back_at(),
             "may_go_on": held.may_go_on,
         })),
         "message": facts.message.as_ref().map(|message| json!({

@@ -138,7 +138,7 @@ fn start_turn(reason: &str, id: MessageId, about: MessageSummary, continuation: 
 
 fn held_may_go_on(facts: &Projection) -> Option<Decision> {
     let held = facts.held.as_ref().filter(|held| held.may_go_on && facts.shortage.is_none())?;
-    Some(start_turn(held.cause.name(), held.message_id, held.about, &held.continuation))
+    Some(start_turn(held.cause.name(), held.run.message_id, held.about, &held.run.continuation))
 }
 
 /// Returns the decision for a held run that may not resume, or for a claim that lacks a resource.
@@ -155,11 +155,11 @@ fn held_may_not(facts: &Projection) -> Option<Decision> {
     };
     match &facts.held {
         Some(held) if !held.may_go_on => {
-            let evidence = held.back_at.iter().map(|at| format!("back at {at}")).collect();
-            let report = DecisionReport::new(WaitForResources, &held.missing);
+            let evidence = held.back_at().iter().map(|at| format!("back at {at}")).collect();
+            let report = DecisionReport::new(WaitForResources, &held.run.missing);
             Some(Decision { action: StepAction::Stay, report: DecisionReport { evidence, ..report } })
         }
-        Some(held) => hold(held.message_id, &held.continuation),
+        Some(held) => hold(held.run.message_id, &held.run.continuation),
         None => {
             let (message, continuation) = next_with_reentry(facts)?;
             hold(message.id, continuation)

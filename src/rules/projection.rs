@@ -11,7 +11,7 @@ use crate::model::place::Away;
 use crate::model::records::{LeaseState, Records};
 use crate::model::resource::Shortage;
 use crate::model::run::Terminal;
-use crate::model::state::{LastTurn, State};
+use crate::model::state::{HeldRun, LastTurn, State};
 use crate::model::time::Time;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{SchedulingState, WorkItem};
@@ -41,15 +41,17 @@ pub struct Backoff {
 /// Run that was suspended, or that lacks a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldFact {
-    pub message_id: MessageId,
+    pub run: HeldRun,
     pub about: MessageSummary,
-    pub missing: String,
-    pub until: Option<Time>,
-    /// Time at which the missing resource is available again, if known.
-    pub back_at: Option<Time>,
     pub may_go_on: bool,
     pub cause: ResumeCause,
-    pub continuation: Continuation,
+}
+
+impl HeldFact {
+    /// Returns the time at which the missing resource is available again, if known.
+    pub fn back_at(&self) -> Option<Time> {
+        self.run.deferred.as_ref().and_then(|deferred| deferred.until)
+    }
 }
 
 /// Message at the head of the queue, with the facts that a decision needs.
@@ -237,14 +239,10 @@ fn held(records: &Records, now: Time) -> Option<HeldFact> {
     };
     let held = records.state.held.as_ref()?;
     Some(HeldFact {
-        message_id: held.message_id,
+        run: held.clone(),
         about: records.inbox.claimed.as_ref().map(about).unwrap_or_default(),
-        missing: held.missing.clone(),
-        until: held.not_before,
-        back_at: held.deferred.as_ref().and_then(|deferred| deferred.until),
         may_go_on: held.resource.is_some() || held.not_before.is_some_and(|until| now >= until),
         cause,
-        continuation: held.continuation.clone(),
     })
 }
 

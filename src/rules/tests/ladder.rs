@@ -145,14 +145,10 @@ fn projection(facts: &Facts) -> Projection {
             cause: RecoveryCause::Retry,
         }),
         held: (facts.held != When::Never).then(|| HeldFact {
-            message_id: message_id(1),
+            run: HeldRun { missing: "a free slot".to_owned(), ..HeldRun::new(message_id(1), continuation()) },
             about: MessageSummary::default(),
-            missing: "a free slot".to_owned(),
-            until: None,
-            back_at: None,
             may_go_on: facts.held == When::Now,
             cause: ResumeCause::ResourcesAvailable,
-            continuation: continuation(),
         }),
         shortage: facts.lacks.then(shortage),
         message: facts.message.map(|reenters| QueuedMessage {

@@ -107,17 +107,10 @@ fn a_held_run_may_resume_exactly_at_its_time_and_never_by_itself_without_a_time(
     ];
     for (state, cause) in states {
         for (not_before, may_go_on) in rows {
-            let expected = HeldFact {
-                about: MessageSummary::default(),
-                message_id: message_id(1),
-                missing: "a free slot".to_owned(),
-                until: not_before,
-                back_at: None,
-                may_go_on,
-                cause,
-                continuation: continuation(),
-            };
-            let found = project(&holding(state, not_before), now()).held;
+            let records = holding(state, not_before);
+            let run = records.state.held.clone().expect("a held run");
+            let expected = HeldFact { run, about: MessageSummary::default(), may_go_on, cause };
+            let found = project(&records, now()).held;
             assert_eq!(found, Some(expected), "{state} until {not_before:?}");
         }
     }
