@@ -226,7 +226,7 @@ impl Outbox {
     }
 
     pub fn add(&mut self, message: &Message) {
-        self.messages += 1;
+        self.messages = self.messages.saturating_add(1);
         self.bytes = self.bytes.saturating_add(size(message));
     }
 

@@ -1,6 +1,8 @@
 //! Tests of counters at the end of their range: they stay there, or the record is refused. No
 //! change panics or wraps.
 
+use crate::model::state::Outbox;
+
 use super::*;
 
 /// Returns counters at their maximum. For the number of events that is the largest number which a
@@ -62,6 +64,14 @@ fn the_number_of_checks_for_a_resource_stays_at_its_maximum() {
     });
     let draft = lacking(records, &shortage(), at(0));
     assert_eq!(finish(draft).state.held.map(|held| held.looks), Some(u32::MAX));
+}
+
+#[test]
+fn the_size_of_the_outbox_stays_at_its_maximum() {
+    let most = Outbox { messages: u64::MAX, bytes: u64::MAX };
+    let mut outbox = most;
+    outbox.add(&prompt(1));
+    assert_eq!(outbox, most);
 }
 
 #[test]
