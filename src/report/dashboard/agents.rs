@@ -1,6 +1,6 @@
 //! Watched agents in the order of the screen.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
@@ -48,7 +48,6 @@ pub struct Counts {
 pub struct Fleet {
     /// All agents in natural order of their names.
     agents: Vec<(AgentName, AgentRow)>,
-    places: HashMap<AgentName, usize>,
     /// Indexes of the shown agents, those that need attention first.
     order: Vec<usize>,
     /// Filter: text that the name or posture of a shown agent contains.
@@ -58,15 +57,17 @@ pub struct Fleet {
 impl Fleet {
     /// Replaces the list of agents. Returns the added agents.
     pub fn list(&mut self, names: Vec<AgentName>) -> Vec<AgentName> {
-        let new: Vec<AgentName> =
-            names.iter().filter(|name| !self.places.contains_key(name)).cloned().collect();
+        let new: Vec<AgentName> = names.iter().filter(|name| self.find(name).is_none()).cloned().collect();
         let names: BTreeSet<AgentName> = names.into_iter().collect();
         self.agents.retain(|(name, _)| names.contains(name));
         self.agents.extend(new.iter().map(|name| (name.clone(), AgentRow::Unread)));
         self.agents.sort_by(|(one, _), (other, _)| natural(one.as_str(), other.as_str()));
-        self.places = self.agents.iter().enumerate().map(|(at, (name, _))| (name.clone(), at)).collect();
         self.sort();
         new
+    }
+
+    fn find(&self, name: &AgentName) -> Option<usize> {
+        self.agents.binary_search_by(|(one, _)| natural(one.as_str(), name.as_str())).ok()
     }
 
     pub fn names(&self) -> impl Iterator<Item = &AgentName> {
@@ -75,8 +76,8 @@ impl Fleet {
 
     /// Sets the row of an agent. `sort` updates the order.
     pub fn note(&mut self, name: &AgentName, known: AgentRow) {
-        if let Some(at) = self.places.get(name) {
-            self.agents[*at].1 = known;
+        if let Some(at) = self.find(name) {
+            self.agents[at].1 = known;
         }
     }
 
@@ -112,8 +113,8 @@ impl Fleet {
 
     /// Returns the index of an agent among the shown agents.
     pub fn place(&self, name: &AgentName) -> Option<usize> {
-        let at = self.places.get(name)?;
-        self.order.iter().position(|shown| shown == at)
+        let at = self.find(name)?;
+        self.order.iter().position(|shown| *shown == at)
     }
 
     pub fn counts(&self) -> Counts {

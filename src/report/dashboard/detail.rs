@@ -55,20 +55,20 @@ struct DetailLines {
 impl DetailLines {
     fn field(&mut self, name: &str, value: &str, style: Style) {
         self.rows.push(Row::from(vec![
-            Piece::styled(format!("{name:<NAMES$}"), self.paint.quiet()),
+            Piece::styled(format!("{name:<NAMES$}"), self.paint.of(Tone::Quiet)),
             Piece::styled(fit(value, self.width.saturating_sub(NAMES)), style),
         ]));
     }
 
     /// Adds a titled part unless it would be empty. `more`: number of records without a line.
     fn part(&mut self, title: &str, lines: impl IntoIterator<Item = (String, Style)>, more: usize) {
-        let more = (more > 0).then(|| (format!("and {more} more"), self.paint.quiet()));
+        let more = (more > 0).then(|| (format!("and {more} more"), self.paint.of(Tone::Quiet)));
         let mut lines = lines.into_iter().chain(more).peekable();
         if lines.peek().is_none() {
             return;
         }
         self.rows.push(Row::raw(""));
-        self.rows.push(Row::styled(fit(title, self.width), self.paint.head()));
+        self.rows.push(Row::styled(fit(title, self.width), self.paint.of(Tone::Strong)));
         let width = self.width;
         self.rows.extend(lines.map(|(text, style)| Row::styled(fit(&text, width), style)));
     }
@@ -86,12 +86,12 @@ pub(super) fn rows(
     let AgentDetail { line, state, current, queue, waits, work, events } = seen;
     let mut lines = DetailLines { rows: Vec::new(), paint, width };
     for (name, value, tone) in summary::rows(line, state, now) {
-        lines.field(name, &value, style(tone, paint));
+        lines.field(name, &value, paint.of(tone));
     }
     if let Some(since) = line.turn_since {
         let about = current.as_ref().map(|message| format!(": {}", message.body.to_text()));
         let text = format!("for {}{}", now.since(since).rough(), about.unwrap_or_default());
-        lines.field("turn", &text, paint.live());
+        lines.field("turn", &text, paint.of(Tone::Good));
     }
     let title = if state.current_run.is_some() { "Output of the turn" } else { "Output of the last turn" };
     let plain = |text: String| (text, Style::new());
@@ -127,15 +127,5 @@ fn wait(wait: &Wait, now: Time) -> String {
 
 fn event(event: &Event, now: Time, paint: Paint) -> Option<(String, Style)> {
     let (words, tone) = log::words(event)?;
-    Some((format!("{:<11}  {words}", relative(event.at, now)), style(tone, paint)))
-}
-
-fn style(tone: Option<Tone>, paint: Paint) -> Style {
-    match tone {
-        Some(Tone::Good) => paint.live(),
-        Some(Tone::Bad) => paint.bad(),
-        Some(Tone::Strong) => paint.head(),
-        Some(Tone::Quiet) => paint.quiet(),
-        None => Style::new(),
-    }
+    Some((format!("{:<11}  {words}", relative(event.at, now)), paint.of(tone)))
 }

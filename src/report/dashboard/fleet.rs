@@ -2,14 +2,15 @@
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Modifier, Style};
+use ratatui::style::Style;
 use ratatui::text::{Line as Row, Span as Piece};
-use ratatui::widgets::{Cell, Row as Cells, Table};
+use ratatui::widgets::{Row as Cells, Table, TableState};
 
 use crate::model::attention::Attention;
 use crate::model::id::AgentName;
 use crate::model::posture::Posture;
 use crate::model::time::Time;
+use crate::report::output::Tone;
 use crate::report::text::{count, relative};
 
 use super::agents::{AgentRow, Counts, Fleet};
@@ -23,59 +24,30 @@ pub fn visible_rows(height: u16) -> usize {
     usize::from(height.saturating_sub(FRAME_LINES + note_height(height))).max(1)
 }
 
-/// Column of the overview.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Column {
-    Mark,
-    Agent,
-    Posture,
-    Queue,
-    Turn,
-    Last,
-    Due,
-    Note,
-}
+/// Titles of the columns, most important first, each with its fixed width; `None` for the columns
+/// that share the remaining width: agent and note.
+const COLUMNS: [(&str, Option<usize>); 8] = [
+    ("", Some(1)),
+    ("AGENT", None),
+    ("POSTURE", Some(20)),
+    ("QUEUE", Some(5)),
+    ("TURN", Some(6)),
+    ("LAST TURN", Some(11)),
+    ("DUE", Some(11)),
+    ("NOTE", None),
+];
 
-impl Column {
-    /// Title of the column, and its fixed width; `None` if the column shares the remaining width.
-    const fn layout(self) -> (&'static str, Option<usize>) {
-        match self {
-            Column::Mark => ("", Some(1)),
-            Column::Agent => ("AGENT", None),
-            Column::Posture => ("POSTURE", Some(20)),
-            Column::Queue => ("QUEUE", Some(5)),
-            Column::Turn => ("TURN", Some(6)),
-            Column::Last => ("LAST TURN", Some(11)),
-            Column::Due => ("DUE", Some(11)),
-            Column::Note => ("NOTE", None),
-        }
+/// Minimum width that the agent column takes if it has room.
+const NAME: usize = 12;
+
+/// Returns the columns that fit on a screen of this width.
+fn fitting(width: usize) -> &'static [(&'static str, Option<usize>)] {
+    match width {
+        ..50 => &COLUMNS[..3],
+        50..74 => &COLUMNS[..5],
+        74..100 => &COLUMNS[..7],
+        100.. => &COLUMNS,
     }
-
-    /// Returns the columns that fit on a screen of this width.
-    fn of(width: usize) -> &'static [Column] {
-        use Column::*;
-        match width {
-            ..50 => &[Mark, Agent, Posture],
-            50..74 => &[Mark, Agent, Posture, Queue, Turn],
-            74..100 => &[Mark, Agent, Posture, Queue, Turn, Last, Due],
-            100.. => &[Mark, Agent, Posture, Queue, Turn, Last, Due, Note],
-        }
-    }
-}
-
-/// Returns the width of each column. `longest`: width of the longest agent name.
-fn widths(columns: &[Column], width: usize, longest: usize) -> Vec<usize> {
-    let fixed: usize = columns.iter().filter_map(|column| column.layout().1).sum();
-    let left = width.saturating_sub(fixed + columns.len() - 1);
-    // The agent column takes at most two thirds, so that the note has a third.
-    let most = if columns.contains(&Column::Note) { left * 2 / 3 } else { left };
-    let agent = longest.max("AGENT".len()).min(most);
-    let of = |column: &Column| match column.layout().1 {
-        Some(width) => width,
-        None if *column == Column::Agent => agent,
-        None => left - agent,
-    };
-    columns.iter().map(of).collect()
 }
 
 /// Draws the overview. Returns the number of agents above the first row.
@@ -101,34 +73,35 @@ pub(super) fn draw(
         } else {
             "no agent like that: Esc shows all"
         };
-        frame.render_widget(Row::styled(fit(nothing, width), paint.quiet()), table);
+        frame.render_widget(Row::styled(fit(nothing, width), paint.of(Tone::Quiet)), table);
         return 0;
     }
-    let columns = Column::of(width);
+    let columns = fitting(width);
+    let fixed: usize = columns.iter().filter_map(|(_, width)| *width).sum();
+    let left = width.saturating_sub(fixed + columns.len() - 1);
+    // The agent column takes at most two thirds, so that the note has a third.
+    let most = if columns.len() == COLUMNS.len() { left * 2 / 3 } else { left };
     let longest = rows.iter().map(|(name, _)| name.as_str().len()).max().unwrap_or(0);
-    let widths = widths(columns, width, longest.max(12));
-    let header = Cells::new(columns.iter().map(|column| column.layout().0)).style(paint.quiet());
-    let lines = rows.iter().enumerate().map(|(at, (name, known))| {
-        let is_plain = above + at == chosen;
-        let paint = Paint { is_plain, ..paint };
-        let columns = columns.iter().zip(&widths);
-        let cells = columns.map(|(column, width)| {
-            let (text, style) = cell(*column, name, known, now, paint);
-            let is_outside = matches!(column, Column::Agent | Column::Note);
-            Cell::new(Piece::styled(if is_outside { fit(&text, *width) } else { text }, style))
-        });
-        let style = if is_plain { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };
-        Cells::new(cells).style(style)
+    let agent = longest.max(NAME).min(most);
+    let mut shared = [agent, left - agent].into_iter();
+    let widths = columns.iter().filter_map(|(_, width)| width.or_else(|| shared.next()));
+    let widths = widths.map(|width| Constraint::Length(u16::try_from(width).unwrap_or(u16::MAX)));
+    let header = columns.iter().map(|(title, _)| *title).collect::<Cells>().style(paint.of(Tone::Quiet));
+    let lines = rows.iter().map(|(name, known)| {
+        let cells = cells(name, known, (agent, left - agent), now, paint).into_iter();
+        cells.take(columns.len()).map(|(text, style)| Piece::styled(text, style)).collect::<Cells>()
     });
-    let widths = widths.iter().map(|width| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
-    frame.render_widget(Table::new(lines, widths).header(header).column_spacing(1), table);
+    let lines = Table::new(lines, widths).header(header).column_spacing(1);
+    let lines = lines.row_highlight_style(Style::reset().reversed());
+    let mut selected = TableState::new().with_selected(chosen.checked_sub(above));
+    frame.render_stateful_widget(lines, table, &mut selected);
     if rows.len() < of {
         // The range of shown agents is in the head line if it fits, else above the last column.
         let place_row = if has_room { head } else { Rect { height: 1, ..table } };
-        frame.render_widget(Row::styled(place, paint.quiet()).right_aligned(), place_row);
+        frame.render_widget(Row::styled(place, paint.of(Tone::Quiet)).right_aligned(), place_row);
     }
     if let Some((_, known)) = fleet.from(chosen).next() {
-        let style = if known.needs_attention() { paint.bad() } else { paint.quiet() };
+        let style = if known.needs_attention() { paint.of(Tone::Bad) } else { paint.of(Tone::Quiet) };
         draw_note(frame, note, &words(known, now), style);
     }
     above
@@ -136,16 +109,16 @@ pub(super) fn draw(
 
 fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'static> {
     let Counts { agents, unread, at_work, pending, to_look_at } = counts;
-    let mut pieces = vec![Piece::styled(count(*agents as u64, "agent", "agents"), paint.head())];
-    let at_work_style = if *at_work > 0 { paint.live() } else { Style::new() };
+    let mut pieces = vec![Piece::styled(count(*agents as u64, "agent", "agents"), paint.of(Tone::Strong))];
+    let at_work_style = if *at_work > 0 { paint.of(Tone::Good) } else { Style::new() };
     pieces.push(Piece::styled(format!("  {at_work} at work"), at_work_style));
-    let wrong = if *to_look_at > 0 { paint.bad() } else { Style::new() };
+    let wrong = if *to_look_at > 0 { paint.of(Tone::Bad) } else { Style::new() };
     pieces.push(Piece::styled(format!("  {to_look_at} to look at"), wrong));
     if width >= 60 {
         pieces.push(Piece::raw(format!("  {}", count(*pending as u64, "message", "messages"))));
     }
     if *unread > 0 {
-        pieces.push(Piece::styled(format!("  {unread} not read yet"), paint.quiet()));
+        pieces.push(Piece::styled(format!("  {unread} not read yet"), paint.of(Tone::Quiet)));
     }
     if !filter.is_empty() {
         pieces.push(Piece::styled(fit(&format!("  with: {filter}"), width / 3), paint.late()));
@@ -153,39 +126,45 @@ fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'s
     Row::from(pieces)
 }
 
-/// Returns the style of a cell, and its text, which is unescaped and of any width.
-fn cell(column: Column, name: &AgentName, known: &AgentRow, now: Time, paint: Paint) -> (String, Style) {
-    let wrong = known.needs_attention();
-    let plain = Style::new();
+/// Returns the text and the style of each column. `agent` and `note` are the widths of the columns
+/// with text from outside, to which it is cut.
+fn cells(
+    name: &AgentName,
+    known: &AgentRow,
+    (agent, note): (usize, usize),
+    now: Time,
+    paint: Paint,
+) -> Vec<(String, Style)> {
+    let is_wrong = known.needs_attention();
+    let or_bad = |tone: Option<Tone>| paint.of(if is_wrong { Some(Tone::Bad) } else { tone });
     let moment = |at: Option<Time>| at.map(|at| relative(at, now)).unwrap_or_default();
-    match (column, known) {
-        (Column::Mark, _) => (if wrong { "!" } else { "" }.to_owned(), paint.bad()),
-        (Column::Agent, _) => (name.to_string(), if wrong { paint.bad() } else { plain }),
-        (Column::Note, known) => (words(known, now), if wrong { paint.bad() } else { paint.quiet() }),
-        (Column::Posture, AgentRow::Unread) => ("…".to_owned(), paint.quiet()),
-        (Column::Posture, AgentRow::Broken(_)) => ("can't be read".to_owned(), paint.bad()),
-        (_, AgentRow::Unread | AgentRow::Broken(_)) => (String::new(), plain),
-        (Column::Posture, AgentRow::Read(line)) => {
-            (line.posture.words().to_owned(), posture_style(line.posture, paint))
-        }
-        (Column::Queue, AgentRow::Read(line)) => {
-            (if line.pending > 0 { line.pending.to_string() } else { String::new() }, plain)
-        }
-        (Column::Turn, AgentRow::Read(line)) => {
-            (line.turn_since.map(|since| now.since(since).rough()).unwrap_or_default(), paint.live())
-        }
-        (Column::Last, AgentRow::Read(line)) => (moment(line.last_turn_at), plain),
-        (Column::Due, AgentRow::Read(line)) => {
+    let mark = if is_wrong { "!" } else { "" };
+    let mut cells = vec![(mark.to_owned(), or_bad(None)), (fit(name.as_str(), agent), or_bad(None))];
+    match known {
+        AgentRow::Unread => cells.push(("…".to_owned(), paint.of(Tone::Quiet))),
+        AgentRow::Broken(_) => cells.push(("can't be read".to_owned(), paint.of(Tone::Bad))),
+        AgentRow::Read(line) => {
+            let pending = if line.pending > 0 { line.pending.to_string() } else { String::new() };
+            let lasted = line.turn_since.map(|since| now.since(since).rough()).unwrap_or_default();
             let is_late = line.due.is_some_and(|at| at <= now);
-            (moment(line.due.map(|at| at.max(now))), if is_late { paint.late() } else { plain })
+            cells.extend([
+                (line.posture.words().to_owned(), posture_style(line.posture, paint)),
+                (pending, Style::new()),
+                (lasted, paint.of(Tone::Good)),
+                (moment(line.last_turn_at), Style::new()),
+                (moment(line.due.map(|at| at.max(now))), if is_late { paint.late() } else { Style::new() }),
+            ]);
         }
     }
+    cells.resize_with(COLUMNS.len() - 1, Default::default);
+    cells.push((fit(&words(known, now), note), or_bad(Some(Tone::Quiet))));
+    cells
 }
 
 fn posture_style(posture: Posture, paint: Paint) -> Style {
     match posture {
-        Posture::ActiveTurn => paint.live(),
-        Posture::Archived | Posture::Idle => paint.quiet(),
+        Posture::ActiveTurn => paint.of(Tone::Good),
+        Posture::Archived | Posture::Idle => paint.of(Tone::Quiet),
         Posture::HasQueuedInput
         | Posture::HasRunnableWork
         | Posture::WaitingForTask

@@ -12,6 +12,7 @@ use ratatui::widgets::Paragraph;
 
 use crate::model::id::AgentName;
 use crate::model::time::Time;
+use crate::report::output::Tone;
 
 pub use agents::{AgentRow, Fleet};
 pub use detail::AgentDetail;
@@ -55,7 +56,7 @@ pub enum ScreenView<'a> {
 
 /// Draws the screen. Returns the number of lines above the top, limited to the existing lines.
 pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
-    let paint = Paint { colored: shown.colored, is_plain: false };
+    let paint = Paint { colored: shown.colored };
     let area = frame.area();
     if area.width < LEAST.0 || area.height < LEAST.1 {
         frame.render_widget(Paragraph::new("too small"), area);
@@ -74,18 +75,18 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
             let [body, note] = Layout::vertical([Constraint::Fill(1), Constraint::Length(room)]).areas(body);
             let rows = match seen {
                 Ok(seen) => detail::rows(seen, said, shown.now, paint, (width, body.height.into())),
-                Err(why) => vec![Row::styled(fit(why, width), paint.bad())],
+                Err(why) => vec![Row::styled(fit(why, width), paint.of(Tone::Bad))],
             };
-            frame.render_widget(Row::styled(fit(name.as_str(), width), paint.head()), head);
+            frame.render_widget(Row::styled(fit(name.as_str(), width), paint.of(Tone::Strong)), head);
             if let Some(question) = question {
-                draw_note(frame, note, &question.to_string(), paint.bad());
+                draw_note(frame, note, &question.to_string(), paint.of(Tone::Bad));
             }
             scrolled(frame, body, rows, *from)
         }
     };
     if let Some(trouble) = shown.trouble {
         let text = format!("{:<width$}", fit(trouble, width));
-        frame.render_widget(Row::styled(text, paint.bad()), head);
+        frame.render_widget(Row::styled(text, paint.of(Tone::Bad)), head);
     }
     frame.render_widget(foot_row(shown, paint, width), foot);
     above
@@ -111,13 +112,13 @@ fn foot_row(shown: &ScreenContents<'_>, paint: Paint, width: usize) -> Row<'stat
         ScreenView::One { .. } => OF_ONE,
     };
     match &shown.foot {
-        Some(question) if shown.is_asking => Row::styled(fit(question, width), paint.head()),
+        Some(question) if shown.is_asking => Row::styled(fit(question, width), paint.of(Tone::Strong)),
         Some(message) => Row::raw(fit(message, width)),
         None => {
             let hints: Vec<&str> = keys.iter().chain(ACTS).copied().collect();
             let fitting = (0..=hints.len()).rev().map(|count| hints[..count].join("  "));
             let text = fitting.into_iter().find(|text| text.len() <= width).unwrap_or_default();
-            Row::styled(text, paint.quiet())
+            Row::styled(text, paint.of(Tone::Quiet))
         }
     }
 }

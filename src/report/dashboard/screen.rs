@@ -2,48 +2,37 @@
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui::style::{Color, Style};
 use ratatui::text::Text;
 use ratatui::widgets::{Paragraph, Wrap};
 
 use crate::model::id::short_ids;
+use crate::report::output::Tone;
 use crate::report::text::{escape_line, one_line};
 
 /// Styles by meaning. Without colours, styles differ in brightness only.
 #[derive(Clone, Copy)]
 pub struct Paint {
     pub colored: bool,
-    /// True in the selected row, whose style is reversed as a whole.
-    pub is_plain: bool,
 }
 
 impl Paint {
-    fn of(self, color: Color) -> Style {
-        match self {
-            Paint { is_plain: true, .. } => Style::new(),
-            Paint { colored: true, .. } => Style::new().fg(color),
-            _ => Style::new().add_modifier(Modifier::BOLD),
+    pub fn of(self, tone: impl Into<Option<Tone>>) -> Style {
+        match tone.into() {
+            Some(Tone::Good) => self.color(Color::Green),
+            Some(Tone::Bad) => self.color(Color::Red),
+            Some(Tone::Quiet) => Style::new().dim(),
+            Some(Tone::Strong) => Style::new().bold(),
+            None => Style::new(),
         }
     }
 
-    pub fn bad(self) -> Style {
-        self.of(Color::Red)
-    }
-
-    pub fn live(self) -> Style {
-        self.of(Color::Green)
-    }
-
     pub fn late(self) -> Style {
-        self.of(Color::Yellow)
+        self.color(Color::Yellow)
     }
 
-    pub fn quiet(self) -> Style {
-        if self.is_plain { Style::new() } else { Style::new().add_modifier(Modifier::DIM) }
-    }
-
-    pub fn head(self) -> Style {
-        Style::new().add_modifier(Modifier::BOLD)
+    fn color(self, color: Color) -> Style {
+        if self.colored { Style::new().fg(color) } else { Style::new().bold() }
     }
 }
 
