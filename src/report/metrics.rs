@@ -4,9 +4,8 @@
 //! Sums over agents are gauges. Every counter has the agent as a label, because a sum would
 //! decrease when an agent is deleted, and Prometheus takes a decrease for a reset.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
 use crate::model::agent::Visibility;
 use crate::model::attention::AdvisoryKind;
@@ -67,41 +66,33 @@ pub struct Readings {
     pub unreadable: Vec<AgentName>,
 }
 
-/// Value of a metric, with Prometheus labels.
-struct Sample<'a> {
-    /// End of the metric's name for a part of a histogram, such as `_sum`; else empty.
-    suffix: &'static str,
-    labels: Vec<(&'static str, Cow<'a, str>)>,
-    value: f64,
-}
-
-/// Prometheus metric: name, type, help text and values.
-struct Family<'a> {
+/// Metric to which samples are added. Its help text and its type are written already.
+struct Family<'t> {
+    text: &'t mut String,
     name: String,
-    /// Type of the metric: gauge, counter or histogram.
-    kind: &'static str,
-    help: &'static str,
-    samples: Vec<Sample<'a>>,
+    /// Agent that the next samples are about; their first label.
+    agent: Option<&'t str>,
 }
 
-/// Returns the metrics in the text format of Prometheus.
-pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
-    let mut text = String::new();
-    families(readings, naming, now).iter().for_each(|family| family.write(&mut text));
-    text
-}
-
-impl Family<'_> {
-    fn write(&self, text: &mut String) {
-        let Family { name, kind, help, samples } = self;
+impl<'t> Family<'t> {
+    /// Begins a metric. `kind`: gauge, counter or histogram.
+    fn begin(text: &'t mut String, name: &str, kind: &str, help: &str) -> Family<'t> {
+        let name = format!("dormouse_{name}");
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for Sample { suffix, labels, value } in samples {
-            let _ = write!(text, "{name}{suffix}");
-            for (at, (label, value)) in labels.iter().enumerate() {
-                let _ = write!(text, "{}{label}=\"{}\"", if at == 0 { '{' } else { ',' }, escaped(value));
-            }
-            let _ = writeln!(text, "{} {value}", if labels.is_empty() { "" } else { "}" });
-        }
+        Family { text, name, agent: None }
+    }
+
+    fn add(&mut self, labels: &[(&str, &str)], value: f64) {
+        self.add_part("", labels, value);
+    }
+
+    /// Adds a sample of a part of a histogram. `suffix`: end of its name, such as `_sum`.
+    fn add_part(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
+        let agent = self.agent.map(|agent| ("agent", agent));
+        let labels = agent.iter().chain(labels).map(|(label, word)| format!("{label}=\"{}\"", escaped(word)));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+        let _ = writeln!(self.text, "{}{suffix}{labels} {value}", self.name);
     }
 }
 
@@ -110,240 +101,226 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-fn families(readings: &Readings, naming: Naming, now: Time) -> Vec<Family<'_>> {
+/// Returns the metrics in the text format of Prometheus.
+pub fn text(readings: &Readings, naming: Naming, now: Time) -> String {
     let all: Vec<&Reading> = readings.readable.iter().filter(|one| one.state.moved.is_none()).collect();
-    let mut families = totals(readings, &all, now);
+    let mut text = String::new();
+    totals(&mut text, readings, &all, now);
+    if naming == Naming::Hidden {
+        return text;
+    }
     if naming == Naming::All {
-        let unreadable = readings.unreadable.iter().map(|agent| labelled("agent", agent.as_str(), 1));
-        families.push(gauge("agent_unreadable", "Agents whose records can't be read.", unreadable.collect()));
+        let help = "Agents whose records can't be read.";
+        let mut family = Family::begin(&mut text, "agent_unreadable", "gauge", help);
+        readings.unreadable.iter().for_each(|agent| family.add(&[("agent", agent.as_str())], 1.0));
     }
-    let is_named = |one: &&&Reading| match naming {
-        Naming::All => true,
-        Naming::Public => one.visibility == Visibility::Public,
-        Naming::Hidden => false,
-    };
-    let named: Vec<&Reading> = all.iter().filter(is_named).copied().collect();
-    let of_agents = METRICS.iter().map(|(name, help, values)| Family {
-        name: format!("dormouse_agent_{name}"),
-        kind: values.kind(),
-        help,
-        samples: named.iter().flat_map(|one| values.of(one)).collect(),
-    });
-    families.extend(of_agents.filter(|_| naming != Naming::Hidden));
-    families
-}
-
-/// Returns the gauges of all agents together, which have no label for an agent.
-fn totals<'a>(readings: &'a Readings, all: &[&'a Reading], now: Time) -> Vec<Family<'a>> {
-    let (unreadable, moved) = (readings.unreadable.len(), readings.readable.len() - all.len());
-    let mut families = vec![
-        gauge("metrics_timestamp_seconds", "When these numbers were read.", alone(seconds(now))),
-        gauge(
-            "agents_unreadable",
-            "How many agents have records that can't be read.",
-            alone(number(unreadable as u64)),
-        ),
-        gauge(
-            "agents_moved",
-            "How many agents have moved to another store. None of the other numbers is about them.",
-            alone(number(moved as u64)),
-        ),
-    ];
-    for (name, help, values) in METRICS {
-        let total = match values {
-            Values::Summed(of) => {
-                Some(number(all.iter().fold(0, |sum: u64, one| sum.saturating_add(of(one)))))
+    let is_named = |one: &&&Reading| naming == Naming::All || one.visibility == Visibility::Public;
+    for (name, kind, help, values) in METRICS {
+        let mut family = Family::begin(&mut text, &format!("agent_{name}"), kind, help);
+        for one in all.iter().filter(is_named) {
+            family.agent = Some(one.state.agent.as_str());
+            match values {
+                Values::Summed(of) => family.add(&[], number(of(one))),
+                Values::Earliest(of) => of(one).into_iter().for_each(|at| family.add(&[], seconds(at))),
+                Values::Each(add) => add(one, &mut family),
             }
-            Values::Earliest(of) => all.iter().filter_map(|one| of(one)).min().map(seconds),
-            Values::Gauge(_) | Values::Counter(_) | Values::Histogram(_) => continue,
-        };
-        families.push(gauge(name, help, maybe(total)));
+        }
     }
-    let postures = Posture::ALL.iter().map(|posture| {
-        let agents = all.iter().filter(|one| one.posture == *posture).count();
-        labelled("posture", posture.name(), agents as u64)
-    });
-    families.push(gauge("agents", "How many agents have this posture.", postures.collect()));
-    families
+    text
 }
 
-fn gauge<'a>(name: &str, help: &'static str, samples: Vec<Sample<'a>>) -> Family<'a> {
-    Family { name: format!("dormouse_{name}"), kind: "gauge", help, samples }
+/// Writes the gauges of all agents together, which have no label for an agent.
+fn totals(text: &mut String, readings: &Readings, all: &[&Reading], now: Time) {
+    let mut gauge = |name: &str, help: &str, value: Option<f64>| {
+        let mut family = Family::begin(text, name, "gauge", help);
+        value.into_iter().for_each(|value| family.add(&[], value));
+    };
+    let (unreadable, moved) = (readings.unreadable.len(), readings.readable.len() - all.len());
+    gauge("metrics_timestamp_seconds", "When these numbers were read.", Some(seconds(now)));
+    let help = "How many agents have records that can't be read.";
+    gauge("agents_unreadable", help, Some(number(unreadable as u64)));
+    let help = "How many agents have moved to another store. None of the other numbers is about them.";
+    gauge("agents_moved", help, Some(number(moved as u64)));
+    for (name, _, help, values) in METRICS {
+        match values {
+            Values::Summed(of) => {
+                let total = all.iter().fold(0, |sum: u64, one| sum.saturating_add(of(one)));
+                gauge(name, help, Some(number(total)));
+            }
+            Values::Earliest(of) => {
+                gauge(name, help, all.iter().filter_map(|one| of(one)).min().map(seconds));
+            }
+            Values::Each(_) => {}
+        }
+    }
+    let mut agents = Family::begin(text, "agents", "gauge", "How many agents have this posture.");
+    for posture in Posture::ALL {
+        let count = all.iter().filter(|one| one.posture == *posture).count();
+        agents.add(&[("posture", posture.name())], number(count as u64));
+    }
 }
 
-/// Type of a metric, and the function that reads the metric's values from one agent.
+/// Function that reads a metric's values from one agent.
 enum Values {
-    /// Gauge whose values are added for all agents together.
+    /// Value that is added for all agents together.
     Summed(fn(&Reading) -> u64),
-    /// Gauge whose minimum counts for all agents together.
+    /// Time whose minimum counts for all agents together.
     Earliest(fn(&Reading) -> Option<Time>),
-    Gauge(fn(&Reading) -> Vec<Sample<'_>>),
-    /// A counter is written even at zero, so that Prometheus detects its first increase.
-    Counter(fn(&Reading) -> Vec<Sample<'_>>),
-    Histogram(fn(&Reading) -> Vec<Sample<'_>>),
-}
-
-impl Values {
-    const fn kind(&self) -> &'static str {
-        match self {
-            Values::Summed(_) | Values::Earliest(_) | Values::Gauge(_) => "gauge",
-            Values::Counter(_) => "counter",
-            Values::Histogram(_) => "histogram",
-        }
-    }
-
-    /// Returns the samples of an agent, with the agent as their first label.
-    fn of<'a>(&self, one: &'a Reading) -> Vec<Sample<'a>> {
-        let mut samples = match self {
-            Values::Summed(of) => alone(number(of(one))),
-            Values::Earliest(of) => maybe(of(one).map(seconds)),
-            Values::Gauge(of) | Values::Counter(of) | Values::Histogram(of) => of(one),
-        };
-        for sample in &mut samples {
-            sample.labels.insert(0, ("agent", one.state.agent.as_str().into()));
-        }
-        samples
-    }
+    /// Samples of each agent alone.
+    Each(fn(&Reading, &mut Family<'_>)),
 }
 
 /// Metrics of each agent: name after `dormouse_agent_` (after `dormouse_` for all agents together),
-/// help text, values.
-const METRICS: &[(&str, &str, Values)] = &[
-    ("posture", "Posture, status and state that the agent has.", Values::Gauge(posture_labels)),
+/// type, help text, values. A counter is written even at zero, so that Prometheus detects its first
+/// increase.
+const METRICS: &[(&str, &str, &str, Values)] = &[
+    (
+        "posture",
+        "gauge",
+        "Posture, status and state that the agent has.",
+        Values::Each(|one, family| {
+            let state = one.state.execution.state.name();
+            let (posture, status) = (one.posture.name(), one.state.status.name());
+            family.add(&[("posture", posture), ("status", status), ("state", state)], 1.0);
+        }),
+    ),
     (
         "state_timestamp_seconds",
+        "gauge",
         "Since when the agent has had its state.",
-        Values::Gauge(|one| alone(seconds(one.state.execution.since))),
+        Values::Each(|one, family| family.add(&[], seconds(one.state.execution.since))),
     ),
-    ("queue_messages", "Number of queued messages.", Values::Summed(|one| one.queued)),
+    ("queue_messages", "gauge", "Number of queued messages.", Values::Summed(|one| one.queued)),
     (
         "queue_oldest_timestamp_seconds",
+        "gauge",
         "When the oldest waiting message was admitted. Absent where none waits.",
         Values::Earliest(|one| one.oldest),
     ),
     (
         "dead_letters",
+        "gauge",
         "Dead letters, neither requeued nor dropped.",
         Values::Summed(|one| one.state.counters.dead),
     ),
-    ("rejected_files", "Hand-written files that could not be admitted.", Values::Summed(|one| one.rejected)),
+    (
+        "rejected_files",
+        "gauge",
+        "Hand-written files that could not be admitted.",
+        Values::Summed(|one| one.rejected),
+    ),
     (
         "attention",
+        "gauge",
         "What needs a person and is not acknowledged.",
         Values::Summed(|one| one.state.attention.as_ref().map_or(0, |mark| mark.count)),
     ),
-    ("questions", "Open questions to the operator.", Values::Summed(|one| one.state.asked.len() as u64)),
+    (
+        "questions",
+        "gauge",
+        "Open questions to the operator.",
+        Values::Summed(|one| one.state.asked.len() as u64),
+    ),
     (
         "next_due_timestamp_seconds",
+        "gauge",
         "When the next step is due although nothing arrives. Absent where none is.",
         Values::Earliest(|one| one.state.next_due_at),
     ),
     (
         "turn_started_timestamp_seconds",
+        "gauge",
         "When the current turn was claimed. Absent where there is none.",
-        Values::Gauge(|one| maybe(one.state.current_run.as_ref().map(|run| seconds(run.claimed_at)))),
+        Values::Each(|one, family| {
+            one.state.current_run.iter().for_each(|run| family.add(&[], seconds(run.claimed_at)));
+        }),
     ),
     (
         "last_turn_timestamp_seconds",
+        "gauge",
         "When the last turn ended. Absent before the first.",
-        Values::Gauge(|one| maybe(one.state.last_turn.as_ref().map(|turn| seconds(turn.ended_at)))),
+        Values::Each(|one, family| {
+            one.state.last_turn.iter().for_each(|turn| family.add(&[], seconds(turn.ended_at)));
+        }),
     ),
     (
         "lacks",
+        "gauge",
         "The resource without which a claimed turn can't continue.",
-        Values::Gauge(|one| {
+        Values::Each(|one, family| {
             let lacks = one.state.held.as_ref().and_then(|held| held.resource);
-            lacks.iter().map(|lacks| labelled("resource", lacks.name(), 1)).collect()
+            lacks.iter().for_each(|lacks| family.add(&[("resource", lacks.name())], 1.0));
         }),
     ),
     (
         "advisories",
+        "gauge",
         "What looks wrong about the agent.",
-        Values::Gauge(|one| {
-            one.advisories.iter().map(|(kind, count)| labelled("advisory", kind.name(), *count)).collect()
+        Values::Each(|one, family| {
+            let advisories = one.advisories.iter();
+            advisories.for_each(|(kind, count)| family.add(&[("advisory", kind.name())], number(*count)));
         }),
     ),
     (
         "turns_total",
+        "counter",
         "Turns, by how they ended.",
-        Values::Counter(|one| {
-            let count = |terminal| one.state.meters.ended.get(terminal).copied().unwrap_or_default();
-            Terminal::ALL.iter().map(|end| labelled("terminal", end.name(), count(end))).collect()
+        Values::Each(|one, family| {
+            for end in Terminal::ALL {
+                let count = one.state.meters.ended.get(end).copied().unwrap_or_default();
+                family.add(&[("terminal", end.name())], number(count));
+            }
         }),
     ),
-    ("turn_duration_seconds", "How long turns took.", Values::Histogram(durations)),
+    ("turn_duration_seconds", "histogram", "How long turns took.", Values::Each(durations)),
     (
         "messages_total",
+        "counter",
         "Messages, by what became of them.",
-        Values::Counter(|one| {
-            vec![
-                labelled("result", "processed", one.state.counters.messages_processed),
-                labelled("result", "reduced", one.state.counters.messages_reduced),
-                labelled("result", "dropped", one.state.counters.messages_dropped),
-            ]
+        Values::Each(|one, family| {
+            let counters = &one.state.counters;
+            family.add(&[("result", "processed")], number(counters.messages_processed));
+            family.add(&[("result", "reduced")], number(counters.messages_reduced));
+            family.add(&[("result", "dropped")], number(counters.messages_dropped));
         }),
     ),
     (
         "tokens_total",
+        "counter",
         "Tokens that turns said they used.",
-        Values::Counter(|one| {
-            let directions =
-                [("input", one.state.counters.input_tokens), ("output", one.state.counters.output_tokens)];
-            directions.map(|(name, tokens)| labelled("direction", name, tokens)).into()
+        Values::Each(|one, family| {
+            family.add(&[("direction", "input")], number(one.state.counters.input_tokens));
+            family.add(&[("direction", "output")], number(one.state.counters.output_tokens));
         }),
     ),
     (
         "cost_usd_total",
+        "counter",
         "Dollars that turns said they cost.",
-        Values::Counter(|one| alone(dollars(one.state.counters.cost_usd))),
+        Values::Each(|one, family| family.add(&[], dollars(one.state.counters.cost_usd))),
     ),
     (
         "lock_waits_total",
+        "counter",
         "How often a command waited for the lock of the agent.",
-        Values::Counter(|one| alone(number(one.state.meters.lock.count))),
+        Values::Each(|one, family| family.add(&[], number(one.state.meters.lock.count))),
     ),
     (
         "lock_wait_seconds_total",
+        "counter",
         "How long commands waited for the lock of the agent.",
-        Values::Counter(|one| alone(number(one.state.meters.lock.sum_ms) / 1000.0)),
+        Values::Each(|one, family| family.add(&[], number(one.state.meters.lock.sum_ms) / 1000.0)),
     ),
 ];
 
-fn posture_labels(one: &Reading) -> Vec<Sample<'_>> {
-    let words = [
-        ("posture", one.posture.name()),
-        ("status", one.state.status.name()),
-        ("state", one.state.execution.state.name()),
-    ];
-    vec![Sample { suffix: "", labels: words.map(|(label, word)| (label, word.into())).into(), value: 1.0 }]
-}
-
-fn durations(one: &Reading) -> Vec<Sample<'_>> {
+fn durations(one: &Reading, family: &mut Family<'_>) {
     let turns = &one.state.meters.turns;
-    let bucket = |bound: &dyn Display, count| Sample {
-        suffix: "_bucket",
-        labels: vec![("le", bound.to_string().into())],
-        value: number(count),
-    };
-    let mut samples: Vec<_> = Lengths::BOUNDS.iter().map(|le| bucket(le, turns.at_most(*le))).collect();
-    samples.push(bucket(&"+Inf", turns.count));
-    for (suffix, value) in [("_sum", number(turns.sum_ms) / 1000.0), ("_count", number(turns.count))] {
-        samples.push(Sample { suffix, labels: Vec::new(), value });
+    for le in Lengths::BOUNDS {
+        family.add_part("_bucket", &[("le", &le.to_string())], number(turns.at_most(le)));
     }
-    samples
-}
-
-fn labelled<'a>(label: &'static str, word: &'a str, count: u64) -> Sample<'a> {
-    Sample { suffix: "", labels: vec![(label, word.into())], value: number(count) }
-}
-
-/// Returns the value as a sample without labels; no sample for `None`.
-fn maybe(value: Option<f64>) -> Vec<Sample<'static>> {
-    value.map(|value| Sample { suffix: "", labels: Vec::new(), value }).into_iter().collect()
-}
-
-fn alone(value: f64) -> Vec<Sample<'static>> {
-    maybe(Some(value))
+    family.add_part("_bucket", &[("le", "+Inf")], number(turns.count));
+    family.add_part("_sum", &[], number(turns.sum_ms) / 1000.0);
+    family.add_part("_count", &[], number(turns.count));
 }
 
 fn seconds(at: Time) -> f64 {
@@ -360,18 +337,15 @@ mod tests {
 
     #[test]
     fn the_value_of_a_label_stays_within_its_quotes() {
-        let bucket = Sample {
-            suffix: "_bucket",
-            labels: vec![("agent", "a\"} 1\nb{x=\"\\".into()), ("le", "+Inf".into())],
-            value: 3.0,
-        };
-        let samples = alone(0.25).into_iter().chain([bucket]).collect();
         let mut text = String::new();
-        Family { name: "one".to_owned(), kind: "gauge", help: "Why.", samples }.write(&mut text);
+        let mut family = Family::begin(&mut text, "one", "gauge", "Why.");
+        family.add(&[], 0.25);
+        family.agent = Some("a\"} 1\nb{x=\"\\");
+        family.add_part("_bucket", &[("le", "+Inf")], 3.0);
         assert_eq!(
             text,
-            "# HELP one Why.\n# TYPE one gauge\none 0.25\n\
-             one_bucket{agent=\"a\\\"} 1\\nb{x=\\\"\\\\\",le=\"+Inf\"} 3\n"
+            "# HELP dormouse_one Why.\n# TYPE dormouse_one gauge\ndormouse_one 0.25\n\
+             dormouse_one_bucket{agent=\"a\\\"} 1\\nb{x=\\\"\\\\\",le=\"+Inf\"} 3\n"
         );
     }
 }
