@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cli::{AgentAndText, AgentFlag, AgentFlags, RecordArg};
+use crate::engine::context::Context;
 use crate::engine::environment;
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session, agents};
@@ -69,7 +70,8 @@ pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> 
 }
 
 /// Returns the caller of a request to an agent.
-pub fn requester(session: &Session, agent: &Agent<'_>) -> Result<Requester> {
+pub fn requester(context: Context<'_>) -> Result<Requester> {
+    let Context { session, agent } = context;
     let caller = session.caller(agent.store())?;
     let in_turn = caller.as_ref().is_some_and(|caller| caller.is_turn_of(agent.name()));
     Ok(Requester { since: session.clock.now(), hops: caller.and_then(|caller| caller.hops), in_turn })
@@ -158,7 +160,7 @@ pub fn settings(name: &str, path: &Path) -> Result<String> {
 
 /// Prints the result of a successful command that has one result.
 pub fn answer(
-    session: &mut Session,
+    session: &Session,
     object: &impl Serialize,
     text: impl FnOnce(&Output) -> String,
 ) -> Result<Status> {
@@ -174,7 +176,7 @@ pub fn message_object(message: &Message, status: MessageStatus) -> Value {
 }
 
 /// Prints the JSON object with --json, else the text without escaping.
-pub fn answer_verbatim(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
+pub fn answer_verbatim(session: &Session, object: &Value, text: &str) -> Result<Status> {
     if session.out.is_json() {
         session.out.json_line(object);
     } else {
@@ -199,7 +201,7 @@ pub fn cannot_watch() -> String {
 }
 
 /// Warns if the turn command can't be started, for example because its program is not installed.
-pub fn note_settings_fault(session: &Session, agent: &Agent<'_>) -> Result<()> {
+pub fn note_settings_fault(Context { session, agent }: Context<'_>) -> Result<()> {
     if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
     }
@@ -282,10 +284,10 @@ pub fn each_listed(
     session: &mut Session,
     store: &Store,
     args: &AgentFlags,
-    mut each: impl FnMut(&mut Session, &Agent<'_>) -> Result<Status>,
+    mut each: impl FnMut(Context<'_>) -> Result<Status>,
 ) -> Result<Status> {
     let chosen = several_agents(store, args)?;
-    session.each_chosen(&chosen, |session, name| each(session, &store.agent(name)?))
+    session.each_chosen(&chosen, |session, name| each(Context::new(session, &store.agent(name)?)))
 }
 
 /// Finds the open record that the arguments name. Returns its agent and its id.

@@ -20,7 +20,7 @@ use crate::store::Store;
 
 use super::args::{answer, note_settings_fault, settings};
 
-pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
+pub fn edit(session: &Session, args: cli::EditArgs) -> Result<Status> {
     let store = session.store()?;
     let name = args.agent;
     let agent = store.agent(&name)?;
@@ -38,7 +38,7 @@ pub fn edit(session: &mut Session, args: cli::EditArgs) -> Result<Status> {
     });
     match put {
         Ok(is_changed) => {
-            note_settings_fault(session, &agent)?;
+            note_settings_fault(Context::new(session, &agent))?;
             let object = json!({ "agent": name, "changed": is_changed });
             answer(session, &object, |_| match is_changed {
                 true => format!("{name}  settings changed"),

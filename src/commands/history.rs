@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{BriefsArgs, CommandGroup, EventsArgs, LogsArgs, RunCommand};
 use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
+use crate::engine::context::Context;
 use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput};
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session};
@@ -26,16 +27,17 @@ pub fn run(session: &mut Session, args: CommandGroup<RunCommand>) -> Result<Stat
     let store = session.store()?;
     match args.command {
         RunCommand::List { agents, limit } => {
-            each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
+            each_listed(session, &store, &agents, |context| list(context, limit))
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
             let (name, id) = lookup::run(&store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&name)?;
+            let context = Context::new(session, &agent);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             if follow || stdout || stderr {
-                show_output(session, &agent, id, stream, follow)
+                show_output(context, id, stream, follow)
             } else {
-                show(session, &agent, id)
+                show(context, id)
             }
         }
     }
@@ -76,7 +78,7 @@ fn run_line(run: &Value, out: &Output) -> String {
     format!("{id}  {at}  {terminal}{took}  {}", out.safe(&one_line(said, 80)))
 }
 
-fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
+fn list(Context { session, agent }: Context<'_>, limit: usize) -> Result<Status> {
     let most = if limit > 0 { limit } else { usize::MAX };
     let (runs, more) = agent.read(|seen, state| {
         let live = state.current_run.map(|run| live_object(agent.name(), &run));
@@ -92,7 +94,7 @@ fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status
     Ok(Status::Done)
 }
 
-fn show(session: &mut Session, agent: &Agent<'_>, id: RunId) -> Result<Status> {
+fn show(Context { session, agent }: Context<'_>, id: RunId) -> Result<Status> {
     let run = object(agent, id)?.ok_or(Error::NoRecord { what: "run", id: id.to_string() })?;
     answer(session, &run, |out| {
         let mut text = format!("{}\n", run_line(&run, out));
@@ -104,13 +106,8 @@ fn show(session: &mut Session, agent: &Agent<'_>, id: RunId) -> Result<Status> {
     })
 }
 
-fn show_output(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    run: RunId,
-    stream: Stream,
-    is_followed: bool,
-) -> Result<Status> {
+fn show_output(context: Context<'_>, run: RunId, stream: Stream, is_followed: bool) -> Result<Status> {
+    let Context { session, agent } = context;
     let dir = agent.workdir().run(run);
     let output = ProcessOutput { agent, dir, stream, last: None };
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
@@ -122,7 +119,7 @@ fn show_output(
 pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
     let store = session.store()?;
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
-    each_listed(session, &store, &args.agents, |session, agent| {
+    each_listed(session, &store, &args.agents, |Context { session, agent }| {
         let briefs = agent.read(|seen, _| seen.briefs(count))?;
         for brief in &briefs {
             session.out.quote(brief, |out| {
@@ -311,7 +308,7 @@ fn admitted_texts(store: &Store, events: &[Event]) -> Result<Bodies> {
 }
 
 /// Shows an event. An event that ends a turn is preceded by the rest of the turn's output.
-fn tell(session: &mut Session, store: &Store, event: &Event, said: &Bodies, tails: &mut Tails) -> Result<()> {
+fn tell(session: &Session, store: &Store, event: &Event, said: &Bodies, tails: &mut Tails) -> Result<()> {
     if let Some(run) = event.run_id.filter(|_| ENDS.contains(&event.kind)) {
         let agent = store.agent(&event.agent)?;
         let mut tail = tails.remove(&run).unwrap_or_else(|| OutputTail::of(&agent, run, None));
@@ -347,7 +344,7 @@ fn live(
 }
 
 /// Shows lines of a turn's output.
-fn show_lines(session: &mut Session, agent: &AgentName, run: RunId, lines: Vec<(Stream, String)>) {
+fn show_lines(session: &Session, agent: &AgentName, run: RunId, lines: Vec<(Stream, String)>) {
     for (stream, text) in lines {
         let object = json!({ "agent": agent, "run_id": run, "log": stream.name(), "text": text });
         session.out.quote(&object, |out| log::output(&text, out));

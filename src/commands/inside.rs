@@ -13,7 +13,7 @@ use crate::engine::monitor::{instant_of, of_state};
 use crate::engine::session::Session;
 use crate::error::{Error, Result, Status};
 use crate::model::bound::CHECKPOINT;
-use crate::model::id::{AgentName, MessageId, RunId};
+use crate::model::id::{MessageId, RunId};
 use crate::model::message::{Message, MessageStatus, Priority};
 use crate::model::preemption::{Checkpoint, Section};
 use crate::model::refusal::Refusal;
@@ -52,19 +52,19 @@ fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
     })
 }
 
-pub fn checkpoint(session: &mut Session, args: cli::CheckpointArgs) -> Result<Status> {
+pub fn checkpoint(session: &Session, args: cli::CheckpointArgs) -> Result<Status> {
     let store = session.store()?;
     let (agent, run_id) = own_run(session, &store, &args.agent)?;
     let bytes = checkpoint_bytes(&args.file)?;
-    let (_, saved) =
-        save(session, &agent, run_id, Some(&bytes), |draft| rules::save(draft, run_id).map(Some))?;
+    let rule = |draft: &mut Draft| rules::save(draft, run_id).map(Some);
+    let (_, saved) = save(Context::new(session, &agent), run_id, Some(&bytes), rule)?;
     let path = saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned());
     let object = json!({ "agent": agent.name(), "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
     report(session, &object, &format!("saved {}", path.unwrap_or_default()))
 }
 
 /// Prints JSON with --json, or text with --verbose only, because stdout belongs to the turn.
-fn report(session: &mut Session, object: &Value, text: &str) -> Result<Status> {
+fn report(session: &Session, object: &Value, text: &str) -> Result<Status> {
     if session.out.is_json() {
         session.out.json_line(object);
     } else {
@@ -84,13 +84,12 @@ fn checkpoint_bytes(word: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub fn yield_turn(session: &mut Session, args: cli::YieldArgs) -> Result<Status> {
+pub fn yield_turn(session: &Session, args: cli::YieldArgs) -> Result<Status> {
     let store = session.store()?;
     let (agent, run_id) = own_run(session, &store, &args.agent)?;
     let bytes = args.checkpoint.as_deref().map(checkpoint_bytes).transpose()?;
-    let (state, saved) = save(session, &agent, run_id, bytes.as_deref(), |draft| {
-        rules::give_way(draft, run_id, bytes.is_some(), args.resume_after)
-    })?;
+    let rule = |draft: &mut Draft| rules::give_way(draft, run_id, bytes.is_some(), args.resume_after);
+    let (state, saved) = save(Context::new(session, &agent), run_id, bytes.as_deref(), rule)?;
     let becomes = match current(&state, run_id)? {
         run if run.stopping.is_some() => "aborted",
         run if run.condemned.is_some() => "failed",
@@ -108,14 +107,14 @@ pub fn yield_turn(session: &mut Session, args: cli::YieldArgs) -> Result<Status>
 
 /// Saves a checkpoint: writes the file, and then commits its name, which makes the file valid.
 fn save(
-    session: &Session,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     run_id: RunId,
     bytes: Option<&[u8]>,
     rule: impl FnOnce(&mut Draft) -> Result<Option<Checkpoint>, Refusal>,
 ) -> Result<(State, Option<Checkpoint>)> {
+    let agent = context.agent;
     let staged = bytes.map(|bytes| agent.local().stage_checkpoint(run_id, bytes)).transpose()?;
-    let mut open = Context::new(session, agent).open()?;
+    let mut open = context.open()?;
     let named = rule(&mut open.draft)?;
     let saved = named.zip(staged);
     let is_new = saved.is_some();
@@ -123,7 +122,7 @@ fn save(
         agent.local().save_checkpoint(place, staged)?;
         open.locked.keep_checkpoint(place, bytes.unwrap_or_default());
     }
-    let state = Context::new(session, agent).commit(&open.locked, open.draft)?.state;
+    let state = context.commit(&open.locked, open.draft)?.state;
     if let Some(place) = named.filter(|_| is_new) {
         // A leftover checkpoint file is harmless, so an error is ignored.
         let _ = agent.local().remove_older(place);
@@ -131,19 +130,19 @@ fn save(
     Ok((state, named))
 }
 
-pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> Result<Status> {
+pub fn non_preemptible(session: &Session, args: cli::NonPreemptibleArgs) -> Result<Status> {
     let store = session.store()?;
     match args.command {
         Some(SectionCommand::Begin { agent, deadline }) => {
             let (agent, run_id) = own_run(session, &store, &agent)?;
             let open = |draft: &mut Draft| rules::open_section(draft, run_id, deadline, false);
             let section = Context::new(session, &agent).change(open)?.made;
-            show(session, agent.name(), run_id, section, "open")
+            show(Context::new(session, &agent), run_id, section, "open")
         }
         Some(SectionCommand::End(agent)) => {
             let (agent, run_id) = own_run(session, &store, &agent)?;
-            let section = close(session, &agent, run_id, None)?;
-            show(session, agent.name(), run_id, section, "closed")
+            let section = close(Context::new(session, &agent), run_id, None)?;
+            show(Context::new(session, &agent), run_id, section, "closed")
         }
         None => {
             let (agent, run_id) = own_run(session, &store, &args.agent)?;
@@ -153,7 +152,7 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
             // Other processes see by this lock if the section's process is alive.
             let _held = agent.ready_local()?.hold_section(run_id, section.number)?;
             open.commit()?;
-            let status = within(session, &agent, run_id, section, &args.argv);
+            let status = within(Context::new(session, &agent), run_id, section, &args.argv);
             // The next cleanup deletes a leftover section file, so an error is ignored.
             let _ = agent.local().remove_section(run_id, section.number);
             status
@@ -162,44 +161,32 @@ pub fn non_preemptible(session: &mut Session, args: cli::NonPreemptibleArgs) -> 
 }
 
 /// Runs a command inside a non-preemptible section.
-fn within(
-    session: &Session,
-    agent: &Agent<'_>,
-    run_id: RunId,
-    section: Section,
-    argv: &[OsString],
-) -> Result<Status> {
+fn within(context: Context<'_>, run_id: RunId, section: Section, argv: &[OsString]) -> Result<Status> {
     let ending = foreground::EndOptions { orphaned: Some(Signal::KILL), ..foreground::EndOptions::default() };
     let ran = foreground::run(argv, &mut NoMonitor, &ending);
     // The critical section ends with this process anyway, so an error must not hide the status.
-    let _ = close(session, agent, run_id, Some(section.number));
+    let _ = close(context, run_id, Some(section.number));
     let ran = ran?;
     if let Some(trouble) = &ran.trouble {
-        session.out.note(trouble);
+        context.session.out.note(trouble);
     }
     Ok(Status::OfCommand(ran.status))
 }
 
-fn close(session: &Session, agent: &Agent<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
-    Ok(Context::new(session, agent).change(|draft| rules::close_section(draft, run_id, number))?.made)
+fn close(context: Context<'_>, run_id: RunId, number: Option<u32>) -> Result<Section> {
+    Ok(context.change(|draft| rules::close_section(draft, run_id, number))?.made)
 }
 
-fn show(
-    session: &mut Session,
-    agent: &AgentName,
-    run_id: RunId,
-    section: Section,
-    what: &str,
-) -> Result<Status> {
+fn show(context: Context<'_>, run_id: RunId, section: Section, what: &str) -> Result<Status> {
     let object = json!({
-        "agent": agent,
+        "agent": context.agent.name(),
         "run_id": run_id,
         "section": section.number,
         "until": section.until,
         "state": what,
     });
     let text = format!("section {} is {what}, respected until {}", section.number, section.until.local());
-    report(session, &object, &text)
+    report(context.session, &object, &text)
 }
 
 /// Maximum number of messages that one call of `safe-point` delivers to the turn.
@@ -220,24 +207,25 @@ struct Findings {
     interjections: Vec<Message>,
 }
 
-pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Status> {
+pub fn safe_point(session: &Session, args: cli::SafePointArgs) -> Result<Status> {
     let store = session.store()?;
     let (agent, run_id) = own_run(session, &store, &args.agent)?;
+    let context = Context::new(session, &agent);
     if !args.argv.is_empty() {
-        return run_command(session, &agent, run_id, &args);
+        return run_command(context, run_id, &args);
     }
     // Messages are not delivered to /dev/null, where no process reads them.
     let is_read = session.out.is_read();
     let mut found = match args.wait {
-        Some(wait) => wait_for_something(session, &agent, run_id, wait, is_read)?,
-        None => find(session, &agent, run_id)?,
+        Some(wait) => wait_for_something(context, run_id, wait, is_read)?,
+        None => find(context, run_id)?,
     };
     // A lock keeps two concurrent safe points from delivering the same messages.
     let delivery_lock = if found.interjections.is_empty() || !is_read || args.peek {
         None
     } else {
         let delivery_lock = agent.ready_local()?.hand_over_alone()?;
-        found = find(session, &agent, run_id)?;
+        found = find(context, run_id)?;
         if delivery_lock.is_none() {
             found.interjections.clear();
         }
@@ -256,7 +244,7 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
     session.out.flush();
     if delivery_lock.is_some() && !session.out.is_closed() {
         let delivered: Vec<MessageId> = found.interjections.iter().map(|message| message.id).collect();
-        mark_delivered(session, &agent, run_id, &delivered)?;
+        mark_delivered(context, run_id, &delivered)?;
     }
     if let Some(reason) = found.reason {
         session.out.detail(&format!("please yield: {reason}"));
@@ -265,7 +253,7 @@ pub fn safe_point(session: &mut Session, args: cli::SafePointArgs) -> Result<Sta
     Ok(Status::Done)
 }
 
-fn print_findings(session: &mut Session, found: &Findings, run_id: RunId, leaves: bool) {
+fn print_findings(session: &Session, found: &Findings, run_id: RunId, leaves: bool) {
     let status = if leaves { MessageStatus::Queued } else { MessageStatus::Interjected };
     let interjections: Vec<Value> =
         found.interjections.iter().map(|message| message_object(message, status)).collect();
@@ -282,35 +270,29 @@ fn print_findings(session: &mut Session, found: &Findings, run_id: RunId, leaves
     }
 }
 
-fn find(session: &Session, agent: &Agent<'_>, run_id: RunId) -> Result<Findings> {
-    let (state, interjections) = agent.read(|seen, state| {
-        let interjections = unread(session, agent, &seen, &state)?;
+fn find(context: Context<'_>, run_id: RunId) -> Result<Findings> {
+    let (state, interjections) = context.agent.read(|seen, state| {
+        let interjections = unread(context, &seen, &state)?;
         Ok((state, interjections))
     })?;
-    let state = Context::new(session, agent).end_abandoned_sections(state)?;
-    let reason = asks_to_yield(current(&state, run_id)?, session.clock.now()).map(str::to_owned);
+    let state = context.end_abandoned_sections(state)?;
+    let reason = asks_to_yield(current(&state, run_id)?, context.session.clock.now()).map(str::to_owned);
     Ok(Findings { state, reason, interjections })
 }
 
 /// Waits up to `wait` until the turn should yield or has messages (if stdout `is_read`).
-fn wait_for_something(
-    session: &Session,
-    agent: &Agent<'_>,
-    run_id: RunId,
-    wait: Span,
-    is_read: bool,
-) -> Result<Findings> {
+fn wait_for_something(context: Context<'_>, run_id: RunId, wait: Span, is_read: bool) -> Result<Findings> {
     let until = Instant::now().checked_add(wait.as_std());
     let mut watch = RecordWatch::new();
     loop {
-        watch.follow(agent);
-        let found = find(session, agent, run_id)?;
+        watch.follow(context.agent);
+        let found = find(context, run_id)?;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let has_something = found.reason.is_some() || (is_read && !found.interjections.is_empty());
         if has_something || left == Some(Duration::ZERO) {
             return Ok(found);
         }
-        let now = session.clock.now();
+        let now = context.session.clock.now();
         let section = protected_until(current(&found.state, run_id)?, now);
         let section = section.and_then(|until| instant_of(until, now));
         let section = section.map(|end| end.saturating_duration_since(Instant::now()));
@@ -328,12 +310,12 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
 }
 
 /// Returns undelivered messages from the operator, except those that a step would drop.
-fn unread(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
+fn unread(context: Context<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
         return Ok(Vec::new());
     }
-    let (policy, now) = (agent.policy()?, session.clock.now());
+    let (policy, now) = (context.agent.policy()?, context.session.clock.now());
     let mut messages = Vec::new();
     for waiting in found {
         // A malformed file is skipped, because the next step quarantines the file.
@@ -357,8 +339,8 @@ fn unread(session: &Session, agent: &Agent<'_>, seen: &Snapshot<'_>, state: &Sta
 
 /// Marks messages as delivered, so that no other safe point delivers them. If the turn is killed
 /// before reading them, the next run of the turn's message receives them.
-fn mark_delivered(session: &Session, agent: &Agent<'_>, run_id: RunId, ids: &[MessageId]) -> Result<()> {
-    let mut open = Context::new(session, agent).open()?;
+fn mark_delivered(context: Context<'_>, run_id: RunId, ids: &[MessageId]) -> Result<()> {
+    let mut open = context.open()?;
     let seen = open.locked.current_snapshot();
     let mut messages = Vec::new();
     let interjections = interjections_in(&seen, &open.draft.records.state)?;
@@ -374,25 +356,21 @@ fn mark_delivered(session: &Session, agent: &Agent<'_>, run_id: RunId, ids: &[Me
 }
 
 /// Runs a command, and ends the command when the turn should yield or has messages.
-fn run_command(
-    session: &Session,
-    agent: &Agent<'_>,
-    run_id: RunId,
-    args: &cli::SafePointArgs,
-) -> Result<Status> {
+fn run_command(context: Context<'_>, run_id: RunId, args: &cli::SafePointArgs) -> Result<Status> {
+    let Context { session, agent } = context;
     let signal: Signal = signal_named(&args.signal).ok_or_else(|| {
         Error::usage(format!("--signal: `{}` is no signal that ends a command", args.signal))
     })?;
     // If this process dies, no other process ends the command, so the kernel signals it.
     let ending = foreground::EndOptions { signal, grace: args.grace.as_std(), orphaned: Some(signal) };
     let asked = |state: &State| -> Result<Option<String>> {
-        let state = Context::new(session, agent).end_abandoned_sections(state.clone())?;
+        let state = context.end_abandoned_sections(state.clone())?;
         let (run, now) = (current(&state, run_id)?, session.clock.now());
         if let Some(reason) = asks_to_yield(run, now) {
             return Ok(Some(reason.to_owned()));
         }
         let is_spoken_to = protected_until(run, now).is_none()
-            && !agent.read(|seen, state| unread(session, agent, &seen, &state))?.is_empty();
+            && !agent.read(|seen, state| unread(context, &seen, &state))?.is_empty();
         Ok(is_spoken_to.then(|| SPOKEN_TO.to_owned()))
     };
     // The command is not started if the turn should already yield.
@@ -400,8 +378,7 @@ fn run_command(
         session.out.detail(&format!("please yield: {reason}; the command was not started"));
         return Ok(Status::PleaseYield);
     }
-    let mut monitor =
-        of_state(Context::new(session, agent), |state: &State| !matches!(asked(state), Ok(None)));
+    let mut monitor = of_state(context, |state: &State| !matches!(asked(state), Ok(None)));
     let ran = foreground::run(&args.argv, &mut monitor, &ending)?;
     if let Some(trouble) = &ran.trouble {
         session.out.note(trouble);

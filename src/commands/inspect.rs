@@ -30,7 +30,7 @@ use super::args::{answer, parse, parse_optional};
 /// Number of state transitions that `state` shows.
 const HISTORY: usize = 10;
 
-pub fn get(session: &mut Session, args: cli::GetArgs) -> Result<Status> {
+pub fn get(session: &Session, args: cli::GetArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
@@ -113,7 +113,7 @@ fn say_questions(session: &Session, lines: &[ListRow]) {
     }
 }
 
-pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> {
+pub fn explain(session: &Session, args: cli::ExplainArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
@@ -125,11 +125,11 @@ pub fn explain(session: &mut Session, args: cli::ExplainArgs) -> Result<Status> 
     answer(session, &document, |out| explain::text(&draft.records, &report, now, out))
 }
 
-pub fn state(session: &mut Session, args: cli::StateArgs) -> Result<Status> {
+pub fn state(session: &Session, args: cli::StateArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
     if args.hooks {
-        show_hooks(session, &agent);
+        show_hooks(Context::new(session, &agent));
         return Ok(Status::Done);
     }
     let now = session.clock.now();
@@ -182,7 +182,7 @@ fn say_if_moved(session: &Session, state: &State) {
 }
 
 /// Lists the installed hooks, and the reason for each hook that is installed but does not run.
-fn show_hooks(session: &mut Session, agent: &Agent<'_>) {
+fn show_hooks(Context { session, agent }: Context<'_>) {
     let hooks = hooks::installed(agent);
     session.out.result(&json!({ "agent": agent.name(), "hooks": hooks }), |out| {
         let row = |hook: &Installed| {
@@ -259,7 +259,7 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
     let mut earliest = known.as_ref().and_then(|known| known.next);
     let named: Option<Vec<AgentName>> = known.map(|known| known.names().cloned().collect());
     let status = session.each_agent(named.as_ref().unwrap_or(&names), all, |session, name| {
-        let due = due(session, &store.agent(name)?, now)?;
+        let due = due(Context::new(session, &store.agent(name)?), now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)
     });
@@ -274,11 +274,11 @@ pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
 }
 
 /// Returns the due time of an agent's next step: `now` if a step would change something now.
-fn due(session: &Session, agent: &Agent<'_>, now: Time) -> Result<Option<Time>> {
-    match forecast(Context::new(session, agent), now) {
+fn due(context: Context<'_>, now: Time) -> Result<Option<Time>> {
+    match forecast(context, now) {
         Ok(expected) => Ok(expected.due),
         Err(error) if error.is_moved() => {
-            session.out.note(&format!("{error}: nothing is due here"));
+            context.session.out.note(&format!("{error}: nothing is due here"));
             Ok(None)
         }
         Err(error) => Err(error),
@@ -378,7 +378,7 @@ pub fn overview(session: &mut Session) -> Result<Status> {
 }
 
 /// Prints first instructions when no state directory exists.
-fn first_steps(session: &mut Session) -> Status {
+fn first_steps(session: &Session) -> Status {
     let steps = [
         ("dormouse init", "make a state directory here"),
         ("dormouse create ada --template script", "an agent, with a commented script"),

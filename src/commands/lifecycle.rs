@@ -38,22 +38,23 @@ use super::args::{answer, note_settings_fault, optional_text, short_text};
 pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
     let store = session.store()?;
     let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
-    Ok(session.each_agent(&names, args.agents.all, |session, name| start_one(session, &store, name)))
+    Ok(session.each_agent(&names, args.agents.all, |session, name| {
+        start_one(Context::new(session, &store.agent(name)?))
+    }))
 }
 
-fn start_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
-    let agent = store.agent(name)?;
-    authority::reach(Context::new(session, &agent), "start")?;
-    let (previous, Committed { state, is_changed, .. }) =
-        start_agent(Context::new(session, &agent), &authority::actor(session, store)?)?;
+fn start_one(context: Context<'_>) -> Result<Status> {
+    authority::reach(context, "start")?;
+    let by = authority::actor(context.session, context.store())?;
+    let (previous, Committed { state, is_changed, .. }) = start_agent(context, &by)?;
     let started =
         Stopped { state, previous, changed: is_changed, run: None, tasks: Vec::new(), cleared: Ok(()) };
-    report(session, "start", &started, false);
-    note_settings_fault(session, &agent)?;
+    report(context.session, "start", &started, false);
+    note_settings_fault(context)?;
     Ok(Status::Done)
 }
 
-fn report(session: &mut Session, action: &str, done: &Stopped, requeue: bool) {
+fn report(session: &Session, action: &str, done: &Stopped, requeue: bool) {
     let Stopped { state, previous, changed, run, tasks, .. } = done;
     let mut object = json!({
         "agent": state.agent,
@@ -92,10 +93,11 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
     let stop = Stop { grace: args.grace, now: args.now, requeue: args.requeue, reason, by };
     Ok(session.each_agent(&names, args.agents.all, |session, name| {
         let agent = store.agent(name)?;
-        refuse_from_inside(Context::new(session, &agent), "stop")?;
-        authority::reach(Context::new(session, &agent), "stop")?;
-        let stopped = stop_agent(Context::new(session, &agent), &stop)?;
-        Context::new(session, &agent).settle_parent();
+        let context = Context::new(session, &agent);
+        refuse_from_inside(context, "stop")?;
+        authority::reach(context, "stop")?;
+        let stopped = stop_agent(context, &stop)?;
+        context.settle_parent();
         report(session, "stop", &stopped, stop.requeue);
         stopped.cleared.map(|()| Status::Done)
     }))
@@ -106,14 +108,14 @@ pub fn pause(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
     stop(session, args)
 }
 
-pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
+pub fn fail(session: &Session, args: cli::FailArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
-    let reason = short_text("--reason", &args.reason)?;
-    refuse_from_inside(Context::new(session, &agent), "fail")?;
-    authority::reach(Context::new(session, &agent), "fail")?;
-    let by = authority::actor(session, &store)?;
     let context = Context::new(session, &agent);
+    let reason = short_text("--reason", &args.reason)?;
+    refuse_from_inside(context, "fail")?;
+    authority::reach(context, "fail")?;
+    let by = authority::actor(session, &store)?;
     let mut open = context.open()?;
     let settings = open.draft.records.policy.preemption;
     if args.now {
@@ -125,13 +127,13 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
         Some(run) => {
             // The grace of an earlier `stop` has already passed.
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
-            wait_for_section(Context::new(session, &agent), &run, &settings)?;
+            wait_for_section(context, &run, &settings)?;
             if run.stopping.is_none() {
                 // The agent's tick should end the turn, because many programs handle a second
                 // signal differently. After `TICK_GRACE` this process ends the turn itself.
                 is_over(&agent, run.run_id, TICK_GRACE)?;
             }
-            end_run(Context::new(session, &agent), &run, grace, settings.signal)?
+            end_run(context, &run, grace, settings.signal)?
         }
         None => state,
     };
@@ -159,12 +161,13 @@ pub fn fail(session: &mut Session, args: cli::FailArgs) -> Result<Status> {
     answer(session, &object, |_| format!("{}  {} ({what})", agent.name(), state.execution.state))
 }
 
-pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> {
+pub fn preempt(session: &Session, args: cli::PreemptArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
-    authority::reach_records(Context::new(session, &agent), "preempt")?;
+    let context = Context::new(session, &agent);
+    authority::reach_records(context, "preempt")?;
     let reason = short_text("--reason", &args.reason)?;
-    let mut open = Context::new(session, &agent).open()?;
+    let mut open = context.open()?;
     let now = open.draft.now();
     if !is_live(&agent, &open.draft.records.state, now)? {
         return Err(preemption::no_live_turn(&open.draft.records.state).into());
@@ -177,7 +180,7 @@ pub fn preempt(session: &mut Session, args: cli::PreemptArgs) -> Result<Status> 
     else {
         return Ok(Status::Done);
     };
-    run_preempt_hook(Context::new(session, &agent), &state);
+    run_preempt_hook(context, &state);
     let object = json!({
         "agent": agent.name(),
         "run_id": run.run_id,
@@ -212,7 +215,9 @@ pub fn resume(session: &mut Session, args: cli::ResumeArgs) -> Result<Status> {
     if args.agents.all {
         names.retain(|name| is_suspended(&store, name).unwrap_or(true));
     }
-    Ok(session.each_agent(&names, args.agents.all, |session, name| resume_one(session, &store, name)))
+    Ok(session.each_agent(&names, args.agents.all, |session, name| {
+        resume_one(Context::new(session, &store.agent(name)?))
+    }))
 }
 
 /// True if `resume --all` includes an agent: one that is suspended and not stopped. The caller
@@ -222,15 +227,15 @@ fn is_suspended(store: &Store, name: &AgentName) -> Result<bool> {
     Ok(state.execution.state == ExecutionState::Suspended && state.status != AgentStatus::Stopped)
 }
 
-fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<Status> {
-    let agent = store.agent(name)?;
+fn resume_one(context: Context<'_>) -> Result<Status> {
+    let Context { session, agent } = context;
     if agent.peek()?.status == AgentStatus::Stopped {
         session.out.note("`resume` of a stopped agent is deprecated: it does the same as `start`");
-        return start_one(session, store, name);
+        return start_one(context);
     }
-    authority::reach_records(Context::new(session, &agent), "resume")?;
-    let state = Context::new(session, &agent).change(preemption::resume)?.state;
-    let message_id = state.held.as_ref().map(|held| held.message_id);
+    authority::reach_records(context, "resume")?;
+    let state = context.change(preemption::resume)?.state;
+    let (name, message_id) = (agent.name(), state.held.as_ref().map(|held| held.message_id));
     let object = json!({
         "agent": name,
         "action": "resume",
@@ -246,18 +251,19 @@ fn resume_one(session: &mut Session, store: &Store, name: &AgentName) -> Result<
 
 const ASKED_FOR: &str = "asked for by the operator";
 
-pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> {
+pub fn recover(session: &Session, args: cli::RecoverArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
+    let context = Context::new(session, &agent);
     session.is_about(agent.name());
-    authority::reach(Context::new(session, &agent), "recover")?;
+    authority::reach(context, "recover")?;
     let now = session.clock.now();
     let state = agent.peek()?;
     if !args.force {
         refuse_foreign_claim(&agent, &state, now)?;
     }
     if args.force && state.ticked_by.is_some() {
-        Context::new(session, &agent).change(|draft| {
+        context.change(|draft| {
             let_go(draft, None);
             Ok::<(), Refusal>(())
         })?;
@@ -266,15 +272,15 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
         && let Some(away) = away(&agent, run, now)?
         && !args.force
     {
-        return leave_alone(session, &agent, &state, run, &away);
+        return leave_alone(context, &state, run, &away);
     }
-    let lost_tasks = if args.force { give_up_tasks(session, &agent)? } else { 0 };
+    let lost_tasks = if args.force { give_up_tasks(context)? } else { 0 };
     let run = state.current_run.as_ref();
-    let interrupted = run.map_or(Ok(None), |run| settle(session, &agent, run))?;
+    let interrupted = run.map_or(Ok(None), |run| settle(context, run))?;
     let after = if lost_tasks > 0 && interrupted.is_none() {
         agent.peek()?
     } else {
-        bring_back(session, &agent, interrupted)?
+        bring_back(context, interrupted)?
     };
     let object = json!({
         "agent": agent.name(),
@@ -286,13 +292,8 @@ pub fn recover(session: &mut Session, args: cli::RecoverArgs) -> Result<Status> 
 }
 
 /// Reports that a run is left alone, as it may run elsewhere. Error if `away` is another machine.
-fn leave_alone(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    state: &State,
-    run: &CurrentRun,
-    away: &Away,
-) -> Result<Status> {
+fn leave_alone(context: Context<'_>, state: &State, run: &CurrentRun, away: &Away) -> Result<Status> {
+    let Context { session, agent } = context;
     let (id, until) = (run.run_id, run.lease_expires_at);
     match away {
         Away::Machine { .. } => {
@@ -321,11 +322,12 @@ fn leave_alone(
 }
 
 /// Abandons tasks whose supervisors are in another state directory. Returns the number of tasks.
-fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
+fn give_up_tasks(context: Context<'_>) -> Result<usize> {
+    let Context { session, agent } = context;
     let mut lost = 0;
     for task in agent.read(|seen, _| seen.open::<Task>())? {
         if let Some(away @ Away::Directory { .. }) = away_task(agent, &task, session.clock.now())? {
-            tasks::give_up(Context::new(session, agent), task.id, &away)?;
+            tasks::give_up(context, task.id, &away)?;
             lost += 1;
         }
     }
@@ -333,7 +335,8 @@ fn give_up_tasks(session: &Session, agent: &Agent<'_>) -> Result<usize> {
 }
 
 /// Settles a run whose tick has died, or that --force abandons. Returns the id of such a run.
-fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
+fn settle(context: Context<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
+    let Context { session, agent } = context;
     let now = session.clock.now();
     if let Some(away) = away(agent, run, now)? {
         session.out.note(&format!("{} runs {away}: its processes are left alone", run.run_id));
@@ -347,15 +350,15 @@ fn settle(session: &Session, agent: &Agent<'_>, run: &CurrentRun) -> Result<Opti
         let refusal = Refusal::action(agent.peek()?.execution.state, ExecutionState::Recovering, message);
         return Err(refusal.hint(hint).into());
     };
-    Context::new(session, agent).run_effects([Effect::Settle(run.run_id)])
+    context.run_effects([Effect::Settle(run.run_id)])
 }
 
 /// Resumes the agent, unless settling the run `interrupted` has resumed it. Returns the new state.
-fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunId>) -> Result<State> {
-    let store = agent.store();
+fn bring_back(context: Context<'_>, interrupted: Option<RunId>) -> Result<State> {
+    let Context { session, agent } = context;
     let now = session.clock.now();
     // The lease keeps other processes from running the same hook and completing this recovery.
-    let hook = hooks::find(Context::new(session, agent), HookName::OnRecoveryStart);
+    let hook = hooks::find(context, HookName::OnRecoveryStart);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {
         let message = format!("a tick is at work on `{}`", agent.name());
@@ -366,11 +369,10 @@ fn bring_back(session: &mut Session, agent: &Agent<'_>, interrupted: Option<RunI
     if interrupted.is_some() && state.execution.state != ExecutionState::Failed {
         return Ok(state);
     }
-    let context = Context::new(session, agent);
     let waits = state.execution.state == ExecutionState::WaitingResources;
     let mut draft = context.draft(&locked, state)?;
     if waits {
-        retry_held(&mut draft, &authority::actor(session, store)?)?;
+        retry_held(&mut draft, &authority::actor(session, agent.store())?)?;
         return Ok(context.commit(&locked, draft)?.state);
     }
     let lease = lease.flatten();

@@ -41,7 +41,7 @@ pub use pages::refuse_usage;
 /// Runs one command and returns its exit status after all output is written.
 pub fn run(cli: Cli) -> Status {
     spawn::raise_limits();
-    let mut out = Output::new(style(&cli.global));
+    let out = Output::new(style(&cli.global));
     let command = match &cli.command {
         Some(Command::Pause(_)) => "stop",
         command => command.as_ref().map_or("", Command::name),

@@ -15,7 +15,7 @@ use crate::engine::session::{Chosen, Session};
 use crate::engine::views::dead_letters;
 use crate::error::{Error, Result, Status};
 use crate::model::event::EventKind;
-use crate::model::id::{AgentName, MessageId};
+use crate::model::id::MessageId;
 use crate::model::message::{Message, MessageStatus};
 use crate::model::refusal::Refusal;
 use crate::model::state::State;
@@ -26,7 +26,7 @@ use crate::rules::transition::inbox as rules;
 use crate::rules::transition::inbox::{decided_about_all_rejected, decided_about_rejected};
 use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
-use crate::store::{Agent, Rejected, Store};
+use crate::store::{Rejected, Store};
 
 pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<Status> {
     let store = session.store()?;
@@ -36,25 +36,30 @@ pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<
     };
     match args.command {
         QueueCommand::List { agents, limit } => {
-            each_listed(session, &store, &agents, |session, agent| list(session, agent, limit))
+            each_listed(session, &store, &agents, |context| list(context, limit))
         }
         QueueCommand::Dead { agents, ack: false } => each_listed(session, &store, &agents, dead),
         QueueCommand::Dead { agents, ack: true } => {
             // Each output line already names its agent, so no separate label is printed.
             let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
-            session.each_chosen(&chosen, |session, name| acknowledge(session, &store.agent(name)?))
+            session
+                .each_chosen(&chosen, |session, name| acknowledge(Context::new(session, &store.agent(name)?)))
         }
         QueueCommand::Rejected(args) => rejected(session, &store, args),
-        QueueCommand::Show(message) => show(session, &named(&message, "message")?),
+        QueueCommand::Show(message) => {
+            let (agent, id) = named(&message, "message")?;
+            show(Context::new(session, &agent), id)
+        }
         QueueCommand::Requeue(message) => {
-            let found = named(&message, "dead letter")?;
-            change(session, &found, "requeued", rules::requeue)
+            let (agent, id) = named(&message, "dead letter")?;
+            change(Context::new(session, &agent), id, "requeued", rules::requeue)
         }
         QueueCommand::Drop { message, reason } => {
-            let found = named(&message, "message")?;
+            let (agent, id) = named(&message, "message")?;
             let reason =
                 optional_text("--reason", reason)?.unwrap_or_else(|| "dropped by the operator".into());
-            change(session, &found, "dropped", |draft, message| drop_one(draft, message, &reason))
+            let rule = |draft: &mut Draft, message| drop_one(draft, message, &reason);
+            change(Context::new(session, &agent), id, "dropped", rule)
         }
     }
 }
@@ -69,7 +74,7 @@ fn needs_operator(state: &State, id: MessageId) -> bool {
     state.held.as_ref().is_some_and(|held| held.needs_operator && held.message_id == id)
 }
 
-fn list(session: &mut Session, agent: &Agent<'_>, limit: usize) -> Result<Status> {
+fn list(Context { session, agent }: Context<'_>, limit: usize) -> Result<Status> {
     let limit = if limit == 0 { usize::MAX } else { limit };
     let (messages, malformed, total, state) = agent.read(|seen, state| {
         let total = seen.keys()?.len();
@@ -112,8 +117,8 @@ fn line(message: &Message, status: MessageStatus, is_held: bool, out: &Output) -
     )
 }
 
-fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<Status> {
-    let (message, state) = agent.read(|seen, state| Ok((waiting_or_ended(&seen, *id)?, state)))?;
+fn show(Context { session, agent }: Context<'_>, id: MessageId) -> Result<Status> {
+    let (message, state) = agent.read(|seen, state| Ok((waiting_or_ended(&seen, id)?, state)))?;
     let message = message.ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
     let status =
         message.settlement.as_ref().map_or_else(|| queued_status(&state, message.id), |ended| ended.status);
@@ -139,7 +144,7 @@ fn show(session: &mut Session, (agent, id): &(Agent<'_>, MessageId)) -> Result<S
     Ok(Status::Done)
 }
 
-fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
+fn dead(Context { session, agent }: Context<'_>) -> Result<Status> {
     let (letters, mark) =
         agent.read(|seen, state| Ok((dead_letters(&seen, &state, u64::MAX)?, state.attention)))?;
     for message in letters.iter().rev() {
@@ -161,24 +166,25 @@ fn dead(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
 }
 
 /// Acknowledges all reasons for attention of an agent.
-fn acknowledge(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
-    authority::reach(Context::new(session, agent), "acknowledge for")?;
-    let done = Context::new(session, agent).change(|draft| Ok::<_, Refusal>(draft.acknowledge_all()))?;
+fn acknowledge(context: Context<'_>) -> Result<Status> {
+    let Context { session, agent } = context;
+    authority::reach(context, "acknowledge for")?;
+    let done = context.change(|draft| Ok::<_, Refusal>(draft.acknowledge_all()))?;
     let object = json!({ "agent": agent.name(), "action": "acknowledged", "count": done.made });
     answer(session, &object, |_| format!("{}  acknowledged {}", agent.name(), done.made))
 }
 
 fn change(
-    session: &mut Session,
-    (agent, id): &(Agent<'_>, MessageId),
+    context: Context<'_>,
+    id: MessageId,
     done: &str,
     rule: impl FnOnce(&mut Draft, Message) -> Result<(), Refusal>,
 ) -> Result<Status> {
-    authority::reach_records(Context::new(session, agent), "settle messages of")?;
-    let context = Context::new(session, agent);
+    let Context { session, agent } = context;
+    authority::reach_records(context, "settle messages of")?;
     let locked = agent.change(session.clock.now())?;
     let state = locked.state()?;
-    let message = waiting_or_ended(&locked.snapshot(&state)?, *id)?
+    let message = waiting_or_ended(&locked.snapshot(&state)?, id)?
         .ok_or(Error::NoRecord { what: "message", id: id.to_string() })?;
     let mut draft = context.draft_of(&locked.current_snapshot(), state)?;
     rule(&mut draft, message)?;
@@ -232,10 +238,10 @@ fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -
         return Err(Error::usage(format!("--{flag}: {said}"))
             .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }
-    decide(session, &agent, decision, &named)
+    decide(Context::new(session, &agent), decision, &named)
 }
 
-fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
+fn list_rejected(Context { session, agent }: Context<'_>) -> Result<Status> {
     for entry in agent.read(|seen, state| seen.rejected(&state))? {
         let file = entry.name();
         let object = json!({
@@ -258,13 +264,9 @@ fn list_rejected(session: &mut Session, agent: &Agent<'_>) -> Result<Status> {
 }
 
 /// Accepts or drops the quarantined files that `named` lists, or all if `named` is empty.
-fn decide(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    decision: FileDecision,
-    named: &[OsString],
-) -> Result<Status> {
-    authority::reach(Context::new(session, agent), "decide about the files of")?;
+fn decide(context: Context<'_>, decision: FileDecision, named: &[OsString]) -> Result<Status> {
+    let agent = context.agent;
+    authority::reach(context, "decide about the files of")?;
     let chosen = agent.read(|seen, state| {
         let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
@@ -276,7 +278,7 @@ fn decide(
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
-        let mut open = Context::new(session, agent).open()?;
+        let mut open = context.open()?;
         for entry in some {
             let done = match decision {
                 // The next step reads the file in the inbox as it reads a new one.
@@ -294,7 +296,7 @@ fn decide(
         }
         open.commit()?;
         for (entry, done) in said {
-            status = status.graver(report_decision(session, agent.name(), entry, decision, done));
+            status = status.graver(report_decision(context, entry, decision, done));
         }
     }
     Ok(status)
@@ -311,8 +313,7 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
 }
 
 fn report_decision(
-    session: &mut Session,
-    agent: &AgentName,
+    Context { session, agent }: Context<'_>,
     entry: &Rejected,
     decision: FileDecision,
     done: Result<bool>,
@@ -323,11 +324,11 @@ fn report_decision(
         (Ok(true), FileDecision::Drop) => "dropped",
         (Ok(false), _) => "gone",
         (Err(error), _) => {
-            session.out.failure(&error, None, Some(agent.as_str()));
+            session.out.failure(&error, None, Some(agent.name().as_str()));
             return error.exit_status();
         }
     };
-    let object = json!({ "agent": agent, "path": file, "action": word });
+    let object = json!({ "agent": agent.name(), "path": file, "action": word });
     session.out.result(&object, |out| format!("{word} {}", out.safe(&file)));
     Status::Done
 }

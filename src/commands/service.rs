@@ -30,7 +30,7 @@ struct ServiceSpec {
     jobs: u32,
 }
 
-pub fn service(session: &mut Session, args: cli::ServiceArgs) -> Result<Status> {
+pub fn service(session: &Session, args: cli::ServiceArgs) -> Result<Status> {
     let store = session.store()?;
     // The user's service manager runs commands as that user, who must own the state directory.
     let is_owner = store.local().check_may_change();

@@ -15,7 +15,7 @@ use crate::store::git::{InWorkTree, Merged, merge};
 
 use super::args::answer;
 
-pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
+pub fn sync(session: &Session, args: cli::SyncArgs) -> Result<Status> {
     let store = session.store()?;
     authority::outside(session, &store, "sync")?;
     let exchange = RemoteSync::open(&store, args.remote.as_deref())?;
@@ -38,7 +38,7 @@ pub fn sync(session: &mut Session, args: cli::SyncArgs) -> Result<Status> {
     })
 }
 
-pub fn merge_driver(session: &mut Session, args: cli::MergeDriverArgs) -> Result<Status> {
+pub fn merge_driver(session: &Session, args: cli::MergeDriverArgs) -> Result<Status> {
     let read = |path: &Path| std::fs::read(path).context("read", path);
     let path = args.path.to_string_lossy();
     let put = |bytes: &[u8]| std::fs::write(&args.ours, bytes).context("write", &args.ours);

@@ -49,10 +49,10 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
             let (name, text) = agent_and_message(&args)?;
             let agent = store.agent(&name)?;
             authority::reach_records(Context::new(session, &agent), "start a task of")?;
-            start(session, &agent, args, text)
+            start(Context::new(session, &agent), args, text)
         }
         TaskCommand::List { agents, ended } => {
-            each_listed(session, &store, &agents, |session, agent| list(session, agent, ended))
+            each_listed(session, &store, &agents, |context| list(context, ended))
         }
         TaskCommand::Status(task) => {
             let (agent, id) = find_any::<Task>(&store, &task)?;
@@ -85,12 +85,12 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
         TaskCommand::Input { id, agent, text } => {
             let (agent, id) = find_any::<Task>(&store, &RecordArg { id, agent })?;
             authority::reach_records(Context::new(session, &agent), "speak to a task of")?;
-            input(session, &agent, id, text.as_deref())
+            input(Context::new(session, &agent), id, text.as_deref())
         }
         TaskCommand::Stop { task, grace, force } => {
             let (agent, id) = find_any::<Task>(&store, &task)?;
             authority::reach_records(Context::new(session, &agent), "stop a task of")?;
-            stop(session, &agent, id, grace, force)
+            stop(Context::new(session, &agent), id, grace, force)
         }
     }
 }
@@ -148,11 +148,11 @@ fn line(task: &Task, out: &Output) -> String {
     format!("{}  {status}{}  {}", task.id, out.safe(&why), out.safe(&one_line(&task.purpose(), 80)))
 }
 
-fn show(session: &mut Session, task: &Task) {
+fn show(session: &Session, task: &Task) {
     session.out.result(task, |out| line(task, out));
 }
 
-fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status> {
+fn list(Context { session, agent }: Context<'_>, ended: bool) -> Result<Status> {
     let tasks = agent.read(|seen, _| if ended { ended_records(&seen) } else { seen.open::<Task>() })?;
     for task in &tasks {
         show(session, task);
@@ -160,18 +160,13 @@ fn list(session: &mut Session, agent: &Agent<'_>, ended: bool) -> Result<Status>
     Ok(Status::Done)
 }
 
-fn start(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    args: TaskStartArgs,
-    text: Option<String>,
-) -> Result<Status> {
+fn start(context: Context<'_>, args: TaskStartArgs, text: Option<String>) -> Result<Status> {
+    let Context { session, agent } = context;
     let (new, policy) = wanted(agent, args, text)?;
-    let (by, at) = (requester(session, agent)?, claimant(agent.store())?);
-    let context = Context::new(session, agent);
+    let (by, at) = (requester(context)?, claimant(agent.store())?);
     let task = context.change(|draft| rules::start(draft, new, by, policy, at))?.made;
     match &task.job {
-        TaskJob::Command { .. } => tasks::begin(Context::new(session, agent), task.id)?,
+        TaskJob::Command { .. } => tasks::begin(context, task.id)?,
         // The delegation is committed, so a later step retries a failed delivery.
         TaskJob::ChildAgent { .. } => {
             context.run_effects([Effect::Task(Box::new(task.clone()), TaskAction::HandOver)])?;
@@ -182,11 +177,12 @@ fn start(
 }
 
 /// Ends a task. `force`: abandons a task of another machine or state directory instead.
-fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force: bool) -> Result<Status> {
+fn stop(context: Context<'_>, id: TaskId, grace: Span, force: bool) -> Result<Status> {
+    let Context { session, agent } = context;
     let mut task: Task = read_record(agent, id)?;
     let away = if force { away_task(agent, &task, session.clock.now())? } else { None };
     if let Some(away) = away.filter(|_| !task.status.is_terminal()) {
-        tasks::give_up(Context::new(session, agent), id, &away)?;
+        tasks::give_up(context, id, &away)?;
         task = read_record(agent, id)?;
     }
     if !task.status.is_terminal() {
@@ -195,7 +191,7 @@ fn stop(session: &mut Session, agent: &Agent<'_>, id: TaskId, grace: Span, force
             return Err(Error::refused("own_task", format!("this is {id} itself: it can't stop itself"))
                 .with_hint("end the command; that ends the task"));
         }
-        stop_tasks(Context::new(session, agent), std::slice::from_ref(&task), grace)?;
+        stop_tasks(context, std::slice::from_ref(&task), grace)?;
     }
     let task: Task = read_record(agent, id)?;
     show(session, &task);
@@ -217,7 +213,7 @@ fn refuse_elsewhere(task: &Task, away: Option<Away>) -> Result<()> {
     Err(Error::refused(kind, format!("{} runs {away}", task.id)).with_hint(hint))
 }
 
-fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {
+fn input(Context { session, agent }: Context<'_>, id: TaskId, word: Option<&str>) -> Result<Status> {
     let task: Task = read_record(agent, id)?;
     let refused = |kind, message, hint: &str| Err(Error::refused(kind, message).with_hint(hint));
     if task.status.is_terminal() {
@@ -246,7 +242,7 @@ fn input(session: &mut Session, agent: &Agent<'_>, id: TaskId, word: Option<&str
 const SETTLEMENTS: u32 = 60;
 
 /// Supervises one task. `task start` runs this hidden command.
-pub fn supervise(session: &mut Session, args: cli::SuperviseArgs) -> Result<Status> {
+pub fn supervise(session: &Session, args: cli::SuperviseArgs) -> Result<Status> {
     let begun = json!({ "agent": args.agent, "task_id": args.task, "begun": true });
     let is_json = session.out.is_json();
     let (mut start, lock) = StartReport::take(is_json.then(|| begun.to_string()))?;
@@ -289,7 +285,7 @@ fn run_supervised(
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
     loop {
-        match finish(Context::new(session, &agent), id, TaskEnding::Seen(end.clone())) {
+        match finish(context, id, TaskEnding::Seen(end.clone())) {
             Err(_) if tries < SETTLEMENTS => tries += 1,
             done => return done.map(drop),
         }

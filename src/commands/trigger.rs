@@ -44,9 +44,12 @@ pub fn trigger(session: &mut Session, args: CommandGroup<TriggerCommand>) -> Res
     let store = session.store()?;
     authority::owners(&store, "trigger")?;
     match args.command {
-        TriggerCommand::Create(args) => create(session, &store, args),
+        TriggerCommand::Create(args) => {
+            let agent = store.agent(&required_agent(&args.agent)?)?;
+            create(Context::new(session, &agent), args)
+        }
         TriggerCommand::List { agents, revoked } => {
-            each_listed(session, &store, &agents, |session, agent| list(session, agent, revoked))
+            each_listed(session, &store, &agents, |context| list(context, revoked))
         }
         TriggerCommand::Show(trigger) => show(session, &store, &trigger),
         TriggerCommand::Deliver(args) => deliver(session, &store, args),
@@ -92,10 +95,9 @@ fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &Secret
 }
 
 /// Refuses a turn or task, except for creating and revoking triggers for waits of its own agent.
-fn reach(session: &Session, agent: &Agent<'_>, verb: &str, own: Option<&TriggerScope>) -> Result<()> {
-    let store = agent.store();
-    if authority::inside(session, store)?.as_ref() != Some(agent.name()) {
-        return authority::reach(Context::new(session, agent), &format!("{verb} a trigger of"));
+fn reach(context: Context<'_>, verb: &str, own: Option<&TriggerScope>) -> Result<()> {
+    if authority::inside(context.session, context.store())?.as_ref() != Some(context.agent.name()) {
+        return authority::reach(context, &format!("{verb} a trigger of"));
     }
     match own {
         Some(TriggerScope::Wait(_)) => Ok(()),
@@ -107,9 +109,9 @@ fn reach(session: &Session, agent: &Agent<'_>, verb: &str, own: Option<&TriggerS
     }
 }
 
-fn create(session: &mut Session, store: &Store, args: TriggerCreateArgs) -> Result<Status> {
-    let agent = store.agent(&required_agent(&args.agent)?)?;
-    let wait = open_id::<Wait>(&agent, args.wait.as_deref())?;
+fn create(context: Context<'_>, args: TriggerCreateArgs) -> Result<Status> {
+    let Context { session, agent } = context;
+    let wait = open_id::<Wait>(agent, args.wait.as_deref())?;
     let scope = match (args.resource, wait) {
         (Some(resource), _) => TriggerScope::Resource(resource),
         (None, Some(wait)) => TriggerScope::Wait(wait),
@@ -117,14 +119,14 @@ fn create(session: &mut Session, store: &Store, args: TriggerCreateArgs) -> Resu
     };
     let verify = verify_of(args.verify, args.signature_header)?;
     let delivery_mode = args.mode.unwrap_or(DeliveryMode::EnqueueMessage);
-    reach(session, &agent, "make", Some(&scope))?;
-    let mut secret = read_or_draw(session, store, &verify, &args.secret)?;
+    reach(context, "make", Some(&scope))?;
+    let mut secret = read_or_draw(session, agent.store(), &verify, &args.secret)?;
     let secret_sha256 = secret.sha256();
     let new = NewTrigger { delivery_mode, scope, source: args.source, verify, secret_sha256 };
-    let mut open = Context::new(session, &agent).open()?;
+    let mut open = context.open()?;
     let trigger = rules::create(&mut open.draft, new)?;
-    commit(&agent, open, &trigger, &mut secret)?;
-    say_secret(session, store, &trigger, &secret, "made");
+    commit(agent, open, &trigger, &mut secret)?;
+    say_secret(session, agent.store(), &trigger, &secret, "made");
     Ok(Status::Done)
 }
 
@@ -142,7 +144,7 @@ fn commit(agent: &Agent<'_>, open: OpenTxn<'_>, trigger: &Trigger, secret: &mut 
     committed.map(drop)
 }
 
-fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
+fn say_secret(session: &Session, store: &Store, trigger: &Trigger, secret: &Secret, how: &str) {
     let mut object = shown::object(trigger, &store.local().config.ingress);
     secret.add_to(&mut object, "trigger_secret", &session.out);
     if trigger.verify == Verify::Url {
@@ -165,12 +167,13 @@ fn say_secret(session: &mut Session, store: &Store, trigger: &Trigger, secret: &
     });
 }
 
-fn rotate(session: &mut Session, store: &Store, trigger: &RecordArg, args: &SecretArgs) -> Result<Status> {
+fn rotate(session: &Session, store: &Store, trigger: &RecordArg, args: &SecretArgs) -> Result<Status> {
     let (agent, id) = find_open::<Trigger>(store, trigger)?;
-    reach(session, &agent, "rotate", None)?;
+    let context = Context::new(session, &agent);
+    reach(context, "rotate", None)?;
     let verify = read_record::<Trigger>(&agent, id)?.verify;
     let mut secret = read_or_draw(session, store, &verify, args)?;
-    let mut open = Context::new(session, &agent).open()?;
+    let mut open = context.open()?;
     open.draft.records.triggers = vec![active_trigger(&open.locked.records_snapshot(), id)?];
     let trigger = rules::rotate(&mut open.draft, id, secret.sha256())?;
     commit(&agent, open, &trigger, &mut secret)?;
@@ -179,12 +182,13 @@ fn rotate(session: &mut Session, store: &Store, trigger: &RecordArg, args: &Secr
     Ok(Status::Done)
 }
 
-fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
+fn revoke(session: &Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
     let (agent, id) = find_any::<Trigger>(store, trigger)?;
     let mut trigger: Trigger = read_record(&agent, id)?;
-    reach(session, &agent, "revoke", Some(&trigger.scope))?;
+    let context = Context::new(session, &agent);
+    reach(context, "revoke", Some(&trigger.scope))?;
     if trigger.is_active() {
-        let mut open = Context::new(session, &agent).open()?;
+        let mut open = context.open()?;
         open.draft.records.triggers = vec![active_trigger(&open.locked.records_snapshot(), id)?];
         trigger = rules::revoke(&mut open.draft, id, "revoked by the operator")?;
         open.commit()?;
@@ -194,7 +198,7 @@ fn revoke(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<S
     answer(session, &object, |_| format!("revoked {id}"))
 }
 
-fn list(session: &mut Session, agent: &Agent<'_>, with_revoked: bool) -> Result<Status> {
+fn list(Context { session, agent }: Context<'_>, with_revoked: bool) -> Result<Status> {
     let mut triggers = agent.read(|seen, _| {
         let mut found: Vec<Trigger> = seen.open()?;
         if with_revoked {
@@ -225,7 +229,7 @@ fn line(trigger: &Trigger, object: &Value, out: &Output) -> String {
     )
 }
 
-fn show(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
+fn show(session: &Session, store: &Store, trigger: &RecordArg) -> Result<Status> {
     let (agent, id) = find_any::<Trigger>(store, trigger)?;
     let trigger: Trigger = read_record(&agent, id)?;
     let lacks_key = trigger.is_active() && trigger.verify.needs_key() && !agent.has_key(&trigger)?;
@@ -247,7 +251,7 @@ fn show(session: &mut Session, store: &Store, trigger: &RecordArg) -> Result<Sta
     Ok(Status::Done)
 }
 
-fn deliver(session: &mut Session, store: &Store, args: DeliverArgs) -> Result<Status> {
+fn deliver(session: &Session, store: &Store, args: DeliverArgs) -> Result<Status> {
     let caller = session.caller(store)?;
     let from_stdin = args.secret_file == Path::new("-");
     let takes_stdin = |word: &Option<String>| word.as_deref() == Some("-");

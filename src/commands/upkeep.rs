@@ -24,7 +24,7 @@ use crate::report::output::Tone;
 use crate::report::text::{count, present};
 use crate::rules::due::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
-use crate::store::{Agent, AgentTxn, Collected, Finding, Remedy, Swept};
+use crate::store::{AgentTxn, Collected, Finding, Remedy, Swept};
 
 /// Hint for a state directory that no process ticks.
 const TICK: &str =
@@ -60,7 +60,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
         if args.repair {
             authority::reach(Context::new(session, &agent), "repair")?;
         }
-        check(session, &agent, args.repair, &mut totals)?;
+        check(Context::new(session, &agent), args.repair, &mut totals)?;
         Ok(Status::Done)
     });
     if let Some(late) = Overdue::of_all(totals.late.iter()) {
@@ -117,7 +117,7 @@ struct CheckTotals {
 
 impl CheckTotals {
     /// Reports a finding. A failed repair is printed, and the finding counts as open.
-    fn report(&mut self, session: &mut Session, finding: &Finding, repaired: Result<bool>) {
+    fn report(&mut self, session: &Session, finding: &Finding, repaired: Result<bool>) {
         let repaired = repaired.unwrap_or_else(|error| {
             session.out.note(&format!("{}: {error}", finding.place()));
             false
@@ -131,7 +131,8 @@ impl CheckTotals {
 
 /// Checks one agent and repairs it under one lock. The results are printed after the lock is
 /// released, so that a slow reader of the output blocks no other command.
-fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut CheckTotals) -> Result<()> {
+fn check(context: Context<'_>, repairs: bool, totals: &mut CheckTotals) -> Result<()> {
+    let Context { session, agent } = context;
     let dir = agent.workdir().tmp().parent();
     // The lock does not prove that this user may write into the agent's directory.
     let writable = || rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path());
@@ -170,10 +171,10 @@ fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut C
     for finding in findings {
         let done = match locked.as_ref().filter(|_| repairs) {
             Some(locked) => {
-                let done = repair(session, agent, locked, &finding);
+                let done = repair(context, locked, &finding);
                 // The repair is already done, so a failed ledger record is only reported.
                 if let Ok(true) = done
-                    && let Err(error) = note(session, agent, locked, &finding)
+                    && let Err(error) = note(context, locked, &finding)
                 {
                     notes.push(format!("{}: the repair is not in the ledger: {error}", agent.name()));
                 }
@@ -193,7 +194,7 @@ fn check(session: &mut Session, agent: &Agent<'_>, repairs: bool, totals: &mut C
     Ok(())
 }
 
-fn print_finding(session: &mut Session, finding: &Finding, repaired: bool) {
+fn print_finding(session: &Session, finding: &Finding, repaired: bool) {
     let (path, remedy) = (finding.place(), finding.remedy.describe());
     let object = present(json!({
         "agent": finding.agent,
@@ -213,32 +214,26 @@ fn print_finding(session: &mut Session, finding: &Finding, repaired: bool) {
 }
 
 /// Repairs a finding under the lock of its check. Returns false if a person has to decide.
-fn repair(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
+fn repair(context: Context<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
-        return recount(session, agent, locked, dead, outbox).map(|()| true);
+        return recount(context, locked, dead, outbox).map(|()| true);
     }
     let is_mended = locked.files().map_or(Ok(false), |files| files.mend(finding))?;
     if finding.remedy == Remedy::Sweep {
-        hook::end_abandoned(&agent.workdir().tmp())?;
+        hook::end_abandoned(&context.agent.workdir().tmp())?;
     }
     Ok(is_mended)
 }
 
-fn draft_of(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>) -> Result<Draft> {
+fn draft_of(context: Context<'_>, locked: &AgentTxn<'_>) -> Result<Draft> {
     // An unreadable journal may contain an unapplied transaction, so nothing is committed before
     // the journal is applied.
     locked.empty_journal()?;
-    Context::new(session, agent).draft_of(&locked.records_snapshot(), locked.state()?)
+    context.draft_of(&locked.records_snapshot(), locked.state()?)
 }
 
-fn recount(
-    session: &Session,
-    agent: &Agent<'_>,
-    locked: &AgentTxn<'_>,
-    dead: u64,
-    outbox: Outbox,
-) -> Result<()> {
-    let mut draft = draft_of(session, agent, locked)?;
+fn recount(context: Context<'_>, locked: &AgentTxn<'_>, dead: u64, outbox: Outbox) -> Result<()> {
+    let mut draft = draft_of(context, locked)?;
     let state = &mut draft.records.state;
     let dead_before = std::mem::replace(&mut state.counters.dead, dead);
     let outbox_before = std::mem::replace(&mut state.outbox, outbox);
@@ -249,20 +244,20 @@ fn recount(
             draft.event(EventKind::RecordRepaired, None, data);
         }
     }
-    Context::new(session, agent).commit(locked, draft).map(drop)
+    context.commit(locked, draft).map(drop)
 }
 
 /// Records the repair in the ledger.
-fn note(session: &Session, agent: &Agent<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<()> {
-    let mut draft = draft_of(session, agent, locked)?;
+fn note(context: Context<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<()> {
+    let mut draft = draft_of(context, locked)?;
     let data = json!({
-        "path": finding.place_in(agent.local()),
+        "path": finding.place_in(context.agent.local()),
         "kind": finding.kind,
         "message": finding.message,
         "repair": finding.remedy.describe(),
     });
     draft.event(EventKind::RecordRepaired, None, data);
-    Context::new(session, agent).commit(locked, draft).map(drop)
+    context.commit(locked, draft).map(drop)
 }
 
 /// Result of `gc` for an agent; with --dry-run, the expected result.
@@ -311,7 +306,7 @@ pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
         let collected = if args.dry_run {
             agent.would_collect(retention, session.clock.now())?
         } else {
-            collect(session, &agent, retention)?
+            collect(Context::new(session, &agent), retention)?
         };
         let report = GcReport { agent: name.clone(), dry_run: args.dry_run, collected };
         session.out.result(&report, |_| report.text());
@@ -321,11 +316,11 @@ pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
 }
 
 /// Deletes expired history. Reads old months before taking the lock, because reading may take long.
-fn collect(session: &Session, agent: &Agent<'_>, retention: Retention) -> Result<Collected> {
+fn collect(context: Context<'_>, retention: Retention) -> Result<Collected> {
+    let Context { session, agent } = context;
     let now = session.clock.now();
     let mut collection = agent.collection(retention, now)?;
     let lease = agent.lease(Subject::Run, now)?;
-    let context = Context::new(session, agent);
     let mut open = context.open()?;
     let locked = &open.locked;
     let collected = locked.collect(&mut collection, &open.draft.records.state, lease.is_some())?;

@@ -21,7 +21,7 @@ use crate::report::text::one_line;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::work::{self, WorkChange};
 use crate::rules::work::{WaitsByItem, readiness, scheduling_state};
-use crate::store::{Agent, Store};
+use crate::store::Store;
 
 pub use waits::wait;
 
@@ -36,13 +36,9 @@ pub use timer::timer;
 const CHANGE: &str = "change the records of";
 
 /// Changes the records of one agent by a rule, and returns the result of that rule.
-fn change<T>(
-    session: &Session,
-    agent: &Agent<'_>,
-    rule: impl FnOnce(&mut Draft) -> Result<T, Refusal>,
-) -> Result<T> {
-    authority::reach_records(Context::new(session, agent), CHANGE)?;
-    Ok(Context::new(session, agent).change(rule)?.made)
+fn change<T>(context: Context<'_>, rule: impl FnOnce(&mut Draft) -> Result<T, Refusal>) -> Result<T> {
+    authority::reach_records(context, CHANGE)?;
+    Ok(context.change(rule)?.made)
 }
 
 pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<Status> {
@@ -60,15 +56,12 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
                 recheck_after: recheck,
                 pick,
             };
-            let changed =
-                change(session, &agent, |draft| work::add(draft, new).map(|item| changed(draft, item)))?;
-            show_changed(session, changed)
+            let rule = |draft: &mut Draft| work::add(draft, new).map(|item| changed(draft, item));
+            show_changed(session, change(Context::new(session, &agent), rule)?)
         }
         WorkCommand::List { agents, state, scheduling_state } => {
             let state = state.unwrap_or(WorkState::Open);
-            each_listed(session, &store, &agents, |session, agent| {
-                list_work(session, agent, state, scheduling_state)
-            })
+            each_listed(session, &store, &agents, |context| list_work(context, state, scheduling_state))
         }
         WorkCommand::Show(item) => show_work(session, &store, &item),
         WorkCommand::Update { item, objective, plan_status, todo, plan } => {
@@ -111,25 +104,26 @@ fn steps(words: &[String]) -> Result<Vec<Todo>> {
 }
 
 fn change_work(
-    session: &mut Session,
+    session: &Session,
     store: &Store,
     item: &RecordArg,
     rule: impl FnOnce(&mut Draft, WorkId) -> Result<WorkItem, Refusal>,
 ) -> Result<Status> {
     let (agent, id) = find_any::<WorkItem>(store, item)?;
-    let changed = change(session, &agent, |draft| rule(draft, id).map(|item| changed(draft, item)))?;
-    show_changed(session, changed)
+    let rule = |draft: &mut Draft| rule(draft, id).map(|item| changed(draft, item));
+    show_changed(session, change(Context::new(session, &agent), rule)?)
 }
 
 fn complete_work(
-    session: &mut Session,
+    session: &Session,
     store: &Store,
     item: &RecordArg,
     result: Option<String>,
 ) -> Result<Status> {
     let (agent, id) = find_any::<WorkItem>(store, item)?;
-    authority::reach_records(Context::new(session, &agent), CHANGE)?;
-    let mut open = Context::new(session, &agent).open()?;
+    let context = Context::new(session, &agent);
+    authority::reach_records(context, CHANGE)?;
+    let mut open = context.open()?;
     let plan = open.locked.records_snapshot().plan(id)?;
     let done = work::complete(&mut open.draft, id, result, plan)?;
     let changed = changed(&open.draft, done);
@@ -147,7 +141,7 @@ fn plan_text(name: &str, word: &str) -> Result<String> {
     Ok(plan)
 }
 
-fn plan(session: &mut Session, store: &Store, item: &RecordArg, word: Option<String>) -> Result<Status> {
+fn plan(session: &Session, store: &Store, item: &RecordArg, word: Option<String>) -> Result<Status> {
     if let Some(word) = word {
         let plan = plan_text("TEXT", &word)?;
         let change = WorkChange { plan: Some(plan), ..WorkChange::default() };
@@ -192,13 +186,12 @@ fn changed(draft: &Draft, item: WorkItem) -> (WorkId, Value) {
     (item.id, work_object(&item, &WaitsByItem::of(&records.waits), records.state.focus))
 }
 
-fn show_changed(session: &mut Session, (id, object): (WorkId, Value)) -> Result<Status> {
+fn show_changed(session: &Session, (id, object): (WorkId, Value)) -> Result<Status> {
     answer(session, &object, |_| id.to_string())
 }
 
 fn list_work(
-    session: &mut Session,
-    agent: &Agent<'_>,
+    Context { session, agent }: Context<'_>,
     state: WorkState,
     wanted: Option<SchedulingState>,
 ) -> Result<Status> {
@@ -221,7 +214,7 @@ fn list_work(
     Ok(Status::Done)
 }
 
-fn show_work(session: &mut Session, store: &Store, item: &RecordArg) -> Result<Status> {
+fn show_work(session: &Session, store: &Store, item: &RecordArg) -> Result<Status> {
     let (agent, id) = find_any::<WorkItem>(store, item)?;
     let (item, waits, focus, plan) = agent.read(|seen, state| {
         Ok((open_or_ended::<WorkItem>(&seen, id)?, seen.open::<Wait>()?, state.focus, seen.plan(id)?))

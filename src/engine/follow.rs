@@ -85,7 +85,7 @@ impl ProcessOutput<'_> {
     /// ended. `object` makes the JSON object for a piece of output.
     pub fn print(
         &self,
-        session: &mut Session,
+        session: &Session,
         is_followed: bool,
         object: impl Fn(&str) -> Value,
         has_ended: impl Fn() -> Result<bool>,

@@ -1,5 +1,6 @@
 //! Output streams of a command: results on stdout, messages to the user on stderr.
 
+use std::cell::{Cell, RefCell};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -94,16 +95,16 @@ const BUFFER: usize = 8 << 10;
 pub struct Output {
     style: Style,
     /// Results that are not written yet.
-    buffer: Vec<u8>,
+    buffer: RefCell<Vec<u8>>,
     to_terminal: bool,
     colored: bool,
-    failure: Option<io::Error>,
+    failure: RefCell<Option<io::Error>>,
     /// Errors of this command as lines of JSON, written after the results, the most severe last.
-    errors: Vec<(Status, Vec<u8>)>,
+    errors: RefCell<Vec<(Status, Vec<u8>)>>,
     /// True if the command runs until it is stopped, so that errors are written immediately.
-    is_endless: bool,
+    is_endless: Cell<bool>,
     /// Agent of the next results, if the command has results about several agents.
-    about: Option<String>,
+    about: RefCell<Option<String>>,
 }
 
 impl Output {
@@ -112,19 +113,19 @@ impl Output {
         let wants_none = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Output {
             style,
-            buffer: Vec::with_capacity(BUFFER),
+            buffer: RefCell::new(Vec::with_capacity(BUFFER)),
             to_terminal,
             colored: style.color.unwrap_or(to_terminal && !wants_none),
-            failure: None,
-            errors: Vec::new(),
-            is_endless: false,
-            about: None,
+            failure: RefCell::default(),
+            errors: RefCell::default(),
+            is_endless: Cell::default(),
+            about: RefCell::default(),
         }
     }
 
     /// Sets the agent of the following results.
-    pub fn is_about(&mut self, agent: Option<String>) {
-        self.about = agent;
+    pub fn is_about(&self, agent: Option<String>) {
+        self.about.replace(agent);
     }
 
     pub fn is_json(&self) -> bool {
@@ -167,13 +168,14 @@ impl Output {
 
     /// Writes one result: a JSON object for scripts, or lines of text for people. A terminal shows
     /// short ids; a pipe gets whole ones, because a script may compare them.
-    pub fn result(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
+    pub fn result(&self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
         self.quote(object, |out| if out.to_terminal { short_ids(&text(out)) } else { text(out) });
     }
 
     /// Writes one result as [`Output::result`] does, but leaves the ids in its text as they are.
-    pub fn quote(&mut self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
-        match (self.style.json, self.about.clone()) {
+    pub fn quote(&self, object: &impl Serialize, text: impl FnOnce(&Output) -> String) {
+        let about = self.about.borrow().clone();
+        match (self.style.json, about) {
             (true, None) => self.json_line(object),
             (true, Some(agent)) => {
                 let mut object = json!(object);
@@ -191,14 +193,14 @@ impl Output {
     }
 
     /// Writes one line of JSON with or without `--json`, for results that are always JSON.
-    pub fn json_line(&mut self, object: &impl Serialize) {
+    pub fn json_line(&self, object: &impl Serialize) {
         let line = serde_json::to_vec(object).unwrap_or_default();
         self.raw(&line);
         self.raw(b"\n");
     }
 
     /// Writes lines of text, escaped. All results as text are written by this function.
-    pub fn line(&mut self, text: &str) {
+    pub fn line(&self, text: &str) {
         if self.colored {
             self.raw(escape_painted(text).as_bytes());
         } else {
@@ -210,7 +212,7 @@ impl Output {
     }
 
     /// Writes a line, unless the terminal already shows it as the last output on stderr.
-    pub fn line_unless_said(&mut self, text: &str) {
+    pub fn line_unless_said(&self, text: &str) {
         match is_last_output(text) {
             None => self.line(text),
             Some(true) => {}
@@ -219,13 +221,13 @@ impl Output {
     }
 
     /// Writes later errors immediately, for a command that runs until it is stopped.
-    pub fn report_errors_at_once(&mut self) {
-        self.is_endless = true;
+    pub fn report_errors_at_once(&self) {
+        self.is_endless.set(true);
     }
 
     /// Writes the collected errors, the most severe as the last line of stdout.
-    pub fn errors(&mut self) {
-        let mut errors = std::mem::take(&mut self.errors);
+    pub fn errors(&self) {
+        let mut errors = self.errors.take();
         let gravest = errors.iter().fold(Status::Done, |status, (other, _)| status.graver(*other));
         if let Some(at) = errors.iter().position(|(status, _)| *status == gravest) {
             let last = errors.remove(at);
@@ -236,15 +238,15 @@ impl Output {
         }
     }
 
-    fn add_error(&mut self, status: Status, line: Vec<u8>) {
-        self.errors.push((status, line));
-        if self.is_endless {
+    fn add_error(&self, status: Status, line: Vec<u8>) {
+        self.errors.borrow_mut().push((status, line));
+        if self.is_endless.get() {
             self.errors();
         }
     }
 
     /// Writes the output of another process. A final JSON error counts as this command's error.
-    pub fn results(&mut self, lines: &[u8], status: Status) {
+    pub fn results(&self, lines: &[u8], status: Status) {
         let begins = lines.trim_ascii_end().iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let (results, last) = lines.split_at(begins);
         if self.style.json && last.starts_with(b"{\"error\":") {
@@ -256,21 +258,22 @@ impl Output {
     }
 
     /// Writes bytes unchanged.
-    pub fn raw(&mut self, bytes: &[u8]) {
-        if self.buffer.len() + bytes.len() > BUFFER {
+    pub fn raw(&self, bytes: &[u8]) {
+        if self.buffer.borrow().len() + bytes.len() > BUFFER {
             self.flush();
         }
-        self.buffer.extend_from_slice(bytes);
+        self.buffer.borrow_mut().extend_from_slice(bytes);
     }
 
     /// Flushes the buffer, so that a reader gets all results.
-    pub fn flush(&mut self) {
-        if self.failure.is_none() && !self.buffer.is_empty() {
+    pub fn flush(&self) {
+        let mut buffer = self.buffer.borrow_mut();
+        if !self.is_closed() && !buffer.is_empty() {
             let mut stdout = io::stdout();
-            let write = || stdout.write_all(&self.buffer).and_then(|()| stdout.flush());
-            self.failure = without_bar(true, write).err();
+            let write = || stdout.write_all(&buffer).and_then(|()| stdout.flush());
+            self.failure.replace(without_bar(true, write).err());
         }
-        self.buffer.clear();
+        buffer.clear();
     }
 
     /// True if stdout is not the null device.
@@ -282,7 +285,7 @@ impl Output {
 
     /// True if a write to stdout has failed, for example because the reader closed the pipe.
     pub fn is_closed(&self) -> bool {
-        self.failure.is_some()
+        self.failure.borrow().is_some()
     }
 
     /// Polls stdout, for a command that writes rarely. Returns false if no reader has it open.
@@ -311,7 +314,7 @@ impl Output {
     }
 
     /// Writes a part of a program's log, escaped on a terminal. `ended`: true for the last part.
-    pub fn log(&mut self, bytes: &[u8], text: &mut Characters, ended: bool) {
+    pub fn log(&self, bytes: &[u8], text: &mut Characters, ended: bool) {
         if self.to_terminal {
             let text = text.take(bytes, ended);
             self.raw(escape(&text).as_bytes());
@@ -338,7 +341,7 @@ impl Output {
 
     /// Reports an error: as text on stderr, and with --json also as an object on stdout. `of`: the
     /// failed agent, if there are several. `agent`: the object's agent, if `error` has none.
-    pub fn failure(&mut self, error: &Error, of: Option<&str>, agent: Option<&str>) {
+    pub fn failure(&self, error: &Error, of: Option<&str>, agent: Option<&str>) {
         let about = of
             .filter(|agent| error.agent() != Some(agent))
             .map(|agent| format!("{agent}: "))
@@ -356,10 +359,10 @@ impl Output {
     }
 
     /// Flushes the buffer. Returns `status`, or a more severe status if stdout can't be written.
-    pub fn finish(mut self, status: Status) -> Status {
+    pub fn finish(self, status: Status) -> Status {
         self.errors();
         self.flush();
-        match self.failure {
+        match self.failure.into_inner() {
             None => status,
             Some(error) if error.kind() == io::ErrorKind::BrokenPipe => status,
             Some(error) => {

@@ -38,7 +38,7 @@ const BASH_LISTS: [&str; 3] = ["63", "33", "64"];
 
 /// Answers the completion function of `shell`. `argv` has the form `dormouse -- WORD…`.
 pub fn complete(argv: &[OsString], shell: &OsStr) -> Status {
-    let mut out = Output::new(quiet());
+    let out = Output::new(quiet());
     let shells: [&dyn EnvCompleter; 3] = [&Bash, &Zsh, &Fish];
     let shell = shell.to_str().and_then(|name| shells.into_iter().find(|shell| shell.is(name)));
     let words: Vec<OsString> = argv.iter().skip_while(|word| *word != "--").skip(1).cloned().collect();

@@ -24,7 +24,7 @@ use super::args::{answer, note_settings_fault, optional_text, settings};
 
 use template::{Template, script_name, write_script};
 
-pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
+pub fn init(session: &Session, args: cli::InitArgs) -> Result<Status> {
     let into = args.into.as_deref().and_then(std::path::Path::to_str).filter(|word| is_url(word));
     if let Some(url) = into.map(str::to_owned).or_else(|| session.named_url().filter(|_| args.into.is_none()))
     {
@@ -63,7 +63,7 @@ pub fn init(session: &mut Session, args: cli::InitArgs) -> Result<Status> {
 }
 
 /// Creates the tables of a store in a database, and the local state directory.
-fn init_at(session: &mut Session, url: &str, grants: &[String]) -> Result<Status> {
+fn init_at(session: &Session, url: &str, grants: &[String]) -> Result<Status> {
     let parts = grants.iter().map(|grant| part_of(grant)).collect::<Result<Vec<_>>>()?;
     let anchor = anchor_of(url)?;
     let patience = session.patience().as_std();
@@ -102,7 +102,7 @@ fn part_of(grant: &str) -> Result<(DatabaseRole, &str)> {
     }
 }
 
-pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
+pub fn create(session: &Session, args: cli::CreateArgs) -> Result<Status> {
     let store = session.store()?;
     let name = args.agent.clone();
     let parent = authority::parent(session, &store, args.parent.clone())?;
@@ -155,11 +155,11 @@ pub fn create(session: &mut Session, args: cli::CreateArgs) -> Result<Status> {
             store.agent(&name)?.settings()
         ));
     }
-    note_settings_fault(session, &store.agent(&name)?)?;
+    note_settings_fault(Context::new(session, &store.agent(&name)?))?;
     Ok(Status::Done)
 }
 
-pub fn clone(session: &mut Session, args: cli::CloneArgs) -> Result<Status> {
+pub fn clone(session: &Session, args: cli::CloneArgs) -> Result<Status> {
     let store = session.store()?;
     let model = store.agent(&args.agent)?;
     // Settings and hooks may contain secrets, so the caller needs access to the agent's records.

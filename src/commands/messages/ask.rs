@@ -15,7 +15,7 @@ use crate::model::id::{MessageId, RunId};
 use crate::model::message::Settlement;
 use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
-use crate::store::{Agent, RecordWatch};
+use crate::store::RecordWatch;
 
 use super::awaiting::{WaitLimit, is_reported, note_queued, print_result, refuse_closed, time_left, wait};
 
@@ -33,19 +33,20 @@ pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
     authority::reach(Context::new(session, &agent), "ask")?;
     refuse_closed(&agent.peek()?, None)?;
     let deadline = WaitLimit::after(args.timeout);
-    let message = super::take(session, &agent, &args.said, None)?;
+    let message = super::take(Context::new(session, &agent), &args.said, None)?;
     let id = message.id;
     if !session.out.is_json() && !session.out.is_quiet() {
         session.listens_to = Some(id);
     }
-    let mut question = PendingAnswer { agent: &agent, id, deadline, live: None };
-    let end = question.follow(session).inspect_err(|_| note_queued(session, &agent, id))?;
-    print_result(session, &agent, &message, end)
+    let context = Context::new(session, &agent);
+    let mut question = PendingAnswer { context, id, deadline, live: None };
+    let end = question.follow().inspect_err(|_| note_queued(context, id))?;
+    print_result(context, &message, end)
 }
 
 /// Message that `ask` waits for.
 struct PendingAnswer<'a> {
-    agent: &'a Agent<'a>,
+    context: Context<'a>,
     id: MessageId,
     deadline: WaitLimit,
     /// Run of the message that another process executes, with readers of its stdout and stderr.
@@ -54,19 +55,20 @@ struct PendingAnswer<'a> {
 
 impl PendingAnswer<'_> {
     /// Runs steps until the message is settled, and waits while no step is due.
-    fn follow(&mut self, session: &mut Session) -> Result<Settlement> {
+    fn follow(&mut self) -> Result<Settlement> {
+        let Context { session, agent } = self.context;
         let mut watch = RecordWatch::new();
         loop {
-            watch.follow(self.agent);
-            let end = settled(self.agent, self.id)?;
-            self.print_new_output(session)?;
+            watch.follow(agent);
+            let end = settled(agent, self.id)?;
+            self.print_new_output()?;
             if let Some(end) = end {
                 return Ok(end);
             }
-            let left = time_left(session, self.agent, self.id, &self.deadline)?;
-            let report = step(Context::new(session, self.agent))?;
+            let left = time_left(self.context, self.id, &self.deadline)?;
+            let report = step(self.context)?;
             if report.did_something() {
-                Context::new(session, self.agent).settle_parent();
+                self.context.settle_parent();
                 note_failed_attempt(session, &report);
                 continue;
             }
@@ -79,16 +81,17 @@ impl PendingAnswer<'_> {
 
     /// True if this machine has the output of the live turn, so that polling is worth a query.
     fn can_read_output(&self) -> bool {
-        let is_here = |run_id: &RunId| self.agent.workdir().run(*run_id).exists();
+        let is_here = |run_id: &RunId| self.context.agent.workdir().run(*run_id).exists();
         self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
     /// Prints new output of the message's turn that another tick runs.
-    fn print_new_output(&mut self, session: &Session) -> Result<()> {
+    fn print_new_output(&mut self) -> Result<()> {
+        let Context { session, agent } = self.context;
         if session.listens_to.is_none() {
             return Ok(());
         }
-        let run = self.agent.peek()?.current_run.filter(|run| run.message_id == self.id);
+        let run = agent.peek()?.current_run.filter(|run| run.message_id == self.id);
         let current = run.map(|run| run.run_id);
         if let Some((_, streams)) = &mut self.live {
             for (log, print) in streams {
@@ -97,7 +100,7 @@ impl PendingAnswer<'_> {
         }
         if self.live.as_ref().map(|(run_id, _)| *run_id) != current {
             self.live = current.map(|run_id| {
-                let dir = self.agent.workdir().run(run_id);
+                let dir = agent.workdir().run(run_id);
                 let stream = |stream| (dir.follow(stream, None), listener());
                 (run_id, [Stream::Stdout, Stream::Stderr].map(stream))
             });

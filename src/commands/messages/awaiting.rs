@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
+use crate::engine::context::Context;
 use crate::engine::follow::output_end;
 use crate::engine::load;
 use crate::engine::lookup::{self, matches_id, settled};
@@ -37,7 +38,7 @@ struct AwaitedAgent {
     posture: Option<Posture>,
 }
 
-pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status> {
+pub fn wait_until(session: &Session, args: cli::AwaitArgs) -> Result<Status> {
     let store = session.store()?;
     let deadline = WaitLimit::after(args.timeout);
     if let Some(part) = &args.message {
@@ -45,7 +46,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             return Err(Error::usage("--message: a message has one agent; name that one alone"));
         };
         let (agent, id) = (store.agent(name)?, message(&store, name, part)?);
-        return await_all(session, &agent, &[AdmittedArrival::queued(id)], &deadline, false);
+        return await_all(Context::new(session, &agent), &[AdmittedArrival::queued(id)], &deadline, false);
     }
     let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;
     let mut watch = RecordWatch::new();
@@ -58,7 +59,7 @@ pub fn wait_until(session: &mut Session, args: cli::AwaitArgs) -> Result<Status>
             } else {
                 watch.follow(&agent);
             }
-            match awaited(session, &agent, &args)? {
+            match awaited(Context::new(session, &agent), &args)? {
                 Some(found) => session.out.result(&found, |_| {
                     let posture = found.posture.map(|posture| format!("  {posture}"));
                     format!("{}  {}{}", found.agent, found.status, posture.unwrap_or_default())
@@ -93,7 +94,8 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
 
 /// Returns the agent's state, if the agent meets every condition of the arguments. Of several
 /// postures or statuses one suffices.
-fn awaited(session: &Session, agent: &Agent<'_>, args: &cli::AwaitArgs) -> Result<Option<AwaitedAgent>> {
+fn awaited(context: Context<'_>, args: &cli::AwaitArgs) -> Result<Option<AwaitedAgent>> {
+    let Context { session, agent } = context;
     let state = agent.read(|_, state| Ok(state))?;
     let mut found = AwaitedAgent { agent: agent.name().clone(), status: state.status, posture: None };
     if !args.status.is_empty() && !args.status.contains(&state.status) {
@@ -133,10 +135,10 @@ impl TickWarning {
 
     /// Warns once if no step claims the message: at once if a step is overdue, otherwise at the
     /// next check.
-    pub fn check(&mut self, session: &Session, agent: &Agent<'_>) -> Result<()> {
+    pub fn check(&mut self, context: Context<'_>) -> Result<()> {
         let Some(next) = self.next else { return Ok(()) };
         let is_due = self.begun.elapsed() >= next;
-        if warn(session, agent, is_due)? {
+        if warn(context, is_due)? {
             self.next = None;
         } else if is_due {
             self.next = Some(next + TickWarning::PAUSE);
@@ -153,7 +155,7 @@ impl TickWarning {
 
 /// Warns if no process ticks the agent. Returns true after a warning. `has_waited`: the caller has
 /// waited for seconds, so a step that was due all that time is overdue.
-fn warn(session: &Session, agent: &Agent<'_>, has_waited: bool) -> Result<bool> {
+fn warn(Context { session, agent }: Context<'_>, has_waited: bool) -> Result<bool> {
     let name = agent.name();
     let now = session.clock.now();
     let records = load::load_unlocked(agent, now)?;
@@ -198,12 +200,12 @@ impl WaitLimit {
 /// processes run the steps. Returns the most severe exit status. `has_sent`: the command has sent
 /// the messages, and says after an error that they are still queued.
 pub fn await_all(
-    session: &mut Session,
-    agent: &Agent<'_>,
+    context: Context<'_>,
     messages: &[AdmittedArrival],
     deadline: &WaitLimit,
     has_sent: bool,
 ) -> Result<Status> {
+    let Context { session, agent } = context;
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
     let mut tick_warning = TickWarning::new();
@@ -213,15 +215,15 @@ pub fn await_all(
             if let Some(end) = settled(agent, message.id)? {
                 break end;
             }
-            let left = time_left(session, agent, message.id, deadline).inspect_err(|_| {
+            let left = time_left(context, message.id, deadline).inspect_err(|_| {
                 if has_sent {
-                    note_queued(session, agent, message.id);
+                    note_queued(context, message.id);
                 }
             })?;
-            tick_warning.check(session, agent)?;
+            tick_warning.check(context)?;
             wait(session, &mut watch, tick_warning.until(left))?;
         };
-        status = status.graver(print_result(session, agent, message, end)?);
+        status = status.graver(print_result(context, message, end)?);
         session.out.flush();
         if session.out.is_closed() {
             break;
@@ -231,12 +233,8 @@ pub fn await_all(
 }
 
 /// Returns the remaining time. Error after a signal, after the timeout, or for a stopped agent.
-pub fn time_left(
-    session: &Session,
-    agent: &Agent<'_>,
-    id: MessageId,
-    deadline: &WaitLimit,
-) -> Result<Option<Duration>> {
+pub fn time_left(context: Context<'_>, id: MessageId, deadline: &WaitLimit) -> Result<Option<Duration>> {
+    let Context { session, agent } = context;
     if let Some(signal) = session.cancelled_by.get() {
         return Err(Error::failed(format!("ended by signal {signal}")));
     }
@@ -252,7 +250,7 @@ fn refuse_moved(agent: &Agent<'_>, state: &State) -> Result<()> {
 }
 
 /// Reports that the message is still queued although the wait has ended.
-pub fn note_queued(session: &Session, agent: &Agent<'_>, id: MessageId) {
+pub fn note_queued(Context { session, agent }: Context<'_>, id: MessageId) {
     let name = agent.name();
     session.out.note(&format!("{id} stays queued; `dormouse await {name} --message {id}` waits for it"));
 }
@@ -274,12 +272,8 @@ pub fn wait(session: &Session, watch: &mut RecordWatch, left: Option<Duration>) 
 }
 
 /// Prints the result of a message, and returns the exit status for the result.
-pub fn print_result(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    message: &AdmittedArrival,
-    end: Settlement,
-) -> Result<Status> {
+pub fn print_result(context: Context<'_>, message: &AdmittedArrival, end: Settlement) -> Result<Status> {
+    let Context { session, agent } = context;
     let run = end.run_id.map_or(Ok(None), |id| agent.read(|snapshot, _| snapshot.run(id)))?;
     let attention = if session.has_raised_failure() { Status::TurnFailed } else { Status::Done };
     let status = exit_status(end.status).graver(attention);

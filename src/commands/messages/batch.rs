@@ -8,7 +8,6 @@ use crate::cli;
 use crate::engine::context::Context;
 use crate::engine::delivery::{AdmittedArrival, OnRepeat, admit_each_once};
 use crate::engine::lookup::check_named;
-use crate::engine::session::Session;
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::Bound;
 use crate::model::id::MessageId;
@@ -31,8 +30,9 @@ const TOGETHER: usize = 32;
 
 /// Admits one message per line. All lines are checked before the first is admitted, so that a batch
 /// with an invalid line admits no message.
-pub fn admit(session: &Session, agent: &Agent<'_>, args: &cli::MessageArgs) -> Result<Vec<AdmittedArrival>> {
-    let sender = Sender::of(session, agent, args)?;
+pub fn admit(context: Context<'_>, args: &cli::MessageArgs) -> Result<Vec<AdmittedArrival>> {
+    let Context { session, agent } = context;
+    let sender = Sender::of(context, args)?;
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
     // Memory holds the id of each message, and the messages whose dedupe key must be looked up.
@@ -63,7 +63,6 @@ pub fn admit(session: &Session, agent: &Agent<'_>, args: &cli::MessageArgs) -> R
     let mut answers = HashMap::new();
     let mut progress = session.out.progress(Unit::Messages, Some(keyed.len() as u64));
     for some in keyed.chunks(TOGETHER) {
-        let context = Context::new(session, agent);
         let admitted = admit_each_once(context, &sender.policy, some.to_vec(), OnRepeat::Answer, None)?;
         answers.extend(some.iter().map(|message| message.id).zip(admitted));
         progress.advance(some.len() as u64);

@@ -34,7 +34,7 @@ use crate::store::{Agent, Store};
 use awaiting::{WaitLimit, await_all, refuse_closed};
 use sender::Sender;
 
-pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> {
+pub fn enqueue(session: &Session, args: cli::EnqueueArgs) -> Result<Status> {
     let store = session.store()?;
     if let Some((message, status)) = enqueue_unseen(session, &store, &args)? {
         session.is_about(&args.agent);
@@ -43,10 +43,11 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
         return Ok(Status::Done);
     }
     let agent = store.agent(&args.agent)?;
+    let context = Context::new(session, &agent);
     session.is_about(agent.name());
     if args.awaits {
         authority::owners(&store, "--await")?;
-        authority::refuse_from_inside(Context::new(session, &agent), "wait for")?;
+        authority::refuse_from_inside(context, "wait for")?;
         // A stopped agent is accepted if a dedupe key is given, because an earlier message with the
         // key may have ended already.
         if args.said.dedupe_key.is_none() {
@@ -62,26 +63,22 @@ pub fn enqueue(session: &mut Session, args: cli::EnqueueArgs) -> Result<Status> 
         None => args.within.map(|span| session.clock.now().after(span)),
     };
     let admitted = match args.batch {
-        true => batch::admit(session, &agent, &args.said)?,
-        false => vec![take(session, &agent, &args.said, later)?],
+        true => batch::admit(context, &args.said)?,
+        false => vec![take(context, &args.said, later)?],
     };
     if args.awaits {
-        return await_all(session, &agent, &admitted, &deadline, true);
+        return await_all(context, &admitted, &deadline, true);
     }
     admitted.iter().for_each(|one| say(session, agent.name(), one));
     say_if_closed(session, agent.name(), agent.peek().ok().map(|state| state.status));
-    say_if_late(session, &agent);
+    say_if_late(context);
     Ok(Status::Done)
 }
 
 /// Admits a message from the command line, now or by a timer.
-pub fn take(
-    session: &Session,
-    agent: &Agent<'_>,
-    said: &cli::MessageArgs,
-    later: Option<Time>,
-) -> Result<AdmittedArrival> {
-    let mut sender = Sender::of(session, agent, said)?;
+pub fn take(context: Context<'_>, said: &cli::MessageArgs, later: Option<Time>) -> Result<AdmittedArrival> {
+    let Context { session, agent } = context;
+    let mut sender = Sender::of(context, said)?;
     let work = open_id::<WorkItem>(agent, said.work_item.as_deref())?;
     let wait = open_id::<Wait>(agent, said.wait.as_deref())?;
     let submission = submission(said, (work, wait), sender.policy.limits.max_message)?;
@@ -104,7 +101,7 @@ pub fn take(
         agent.add_message(&message)?;
         return Ok(queued);
     }
-    let (context, body) = (Context::new(session, agent), message.body.clone());
+    let body = message.body.clone();
     let on_repeat = if said.retry { OnRepeat::RetryFailed } else { OnRepeat::Answer };
     if said.retry {
         authority::reach_records(context, "settle messages of")?;
@@ -130,7 +127,7 @@ fn note_repeat(session: &Session, agent: &AgentName, answer: &AdmittedArrival, m
     }
 }
 
-fn say(session: &mut Session, agent: &AgentName, admitted: &AdmittedArrival) {
+fn say(session: &Session, agent: &AgentName, admitted: &AdmittedArrival) {
     let AdmittedArrival { id, status, duplicate, differs } = admitted;
     let differs = differs.then_some(true);
     let object = json!({
@@ -158,7 +155,7 @@ fn say_if_closed(session: &Session, name: &AgentName, status: Option<AgentStatus
 }
 
 /// Reports on a terminal that no process ticks the agent. Ignores errors: the message is admitted.
-fn say_if_late(session: &Session, agent: &Agent<'_>) {
+fn say_if_late(Context { session, agent }: Context<'_>) {
     if !session.out.is_on_terminal() || session.out.is_json() {
         return;
     }
@@ -200,7 +197,7 @@ fn submission(
     Ok(submission)
 }
 
-pub fn wake(session: &mut Session, args: cli::WakeArgs) -> Result<Status> {
+pub fn wake(session: &Session, args: cli::WakeArgs) -> Result<Status> {
     let store = session.store()?;
     let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());

@@ -4,7 +4,7 @@
 use crate::cli;
 use crate::commands::args::parse_optional;
 use crate::engine::authority::{self, owners_only};
-use crate::engine::session::Session;
+use crate::engine::context::Context;
 use crate::error::Result;
 use crate::model::author::source;
 use crate::model::continuation::TriggerKind;
@@ -28,7 +28,7 @@ pub struct Sender {
 
 impl Sender {
     /// Returns the sender. Error when the agent does not accept it, or it names another origin.
-    pub fn of(session: &Session, agent: &Agent<'_>, said: &cli::MessageArgs) -> Result<Sender> {
+    pub fn of(Context { session, agent }: Context<'_>, said: &cli::MessageArgs) -> Result<Sender> {
         let store = agent.store();
         let (with_work, with_wait) = (said.work_item.is_some(), said.wait.is_some());
         let needs = [("--retry", said.retry), ("--work-item", with_work), ("--wait", with_wait)];

@@ -50,7 +50,7 @@ const EVERYWHERE: &str = "Everywhere: -C DIR, --json, -q, -v, --color, --lock-ti
 pub fn refuse_usage(error: clap::Error) -> Status {
     let wants_json = words().iter().take_while(|word| *word != "--").any(|word| word == "--json");
     if let Some(error) = malformed_word(&error).or_else(|| text_as_help(&error)) {
-        let mut out = Output::new(Style { json: wants_json, quiet: false, verbose: false, color: None });
+        let out = Output::new(Style { json: wants_json, quiet: false, verbose: false, color: None });
         out.failure(&error, None, None);
         return out.finish(Status::Usage);
     }

@@ -51,7 +51,7 @@ fn first_example(page: &str) -> Option<String> {
     Some(example.lines().map(|line| format!("  {}\n", plain(line))).collect())
 }
 
-pub fn schema(session: &mut Session, args: cli::SchemaArgs) -> Result<Status> {
+pub fn schema(session: &Session, args: cli::SchemaArgs) -> Result<Status> {
     let Some(kind) = args.kind else {
         for (kind, _) in SCHEMAS {
             session.out.result(&json!({ "kind": kind }), |_| (*kind).to_owned());
@@ -66,7 +66,7 @@ pub fn schema(session: &mut Session, args: cli::SchemaArgs) -> Result<Status> {
     answer_verbatim(session, &json!({ "kind": kind, "schema": schema }), text)
 }
 
-pub fn completions(session: &mut Session, args: cli::CompletionsArgs) -> Result<Status> {
+pub fn completions(session: &Session, args: cli::CompletionsArgs) -> Result<Status> {
     let (shell, text) = match args.shell {
         Shell::Bash => ("bash", BASH),
         Shell::Zsh => ("zsh", ZSH),
@@ -75,7 +75,7 @@ pub fn completions(session: &mut Session, args: cli::CompletionsArgs) -> Result<
     answer_verbatim(session, &json!({ "shell": shell, "text": text }), text)
 }
 
-pub fn man(session: &mut Session, args: cli::ManArgs) -> Result<Status> {
+pub fn man(session: &Session, args: cli::ManArgs) -> Result<Status> {
     let name = match &args.page {
         None => "dormouse".to_owned(),
         Some(page) => format!("dormouse-{}", page.trim_start_matches("dormouse-").replace(' ', "-")),
@@ -86,7 +86,7 @@ pub fn man(session: &mut Session, args: cli::ManArgs) -> Result<Status> {
     }
 }
 
-pub fn check_outcome(session: &mut Session, args: cli::CheckOutcomeArgs) -> Result<Status> {
+pub fn check_outcome(session: &Session, args: cli::CheckOutcomeArgs) -> Result<Status> {
     let limits = match optional_agent(&args.agent)? {
         Some(name) => session.store()?.agent(&name)?.policy()?.limits,
         None => Limits::default(),

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::cli::{self, CommandGroup, TimerCommand};
+use crate::engine::context::Context;
 use crate::engine::session::Session;
 use crate::error::{Result, Status};
 use crate::model::action::TimerRequest;
@@ -36,7 +37,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
             let (name, word) = agent_and_text(said)?;
             let agent = store.agent(&name)?;
             let bound = Bound::message("the text", agent.policy()?.limits.max_message);
-            let by = requester(session, &agent)?;
+            let by = requester(Context::new(session, &agent))?;
             let cli::ScheduleArgs { within, at, every, cron } = schedule;
             let new = TimerRequest {
                 within,
@@ -51,7 +52,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
                 grace,
                 name: key,
             };
-            let (timer, action) = change(session, &agent, |draft| timer::add(draft, new, by))?;
+            let (timer, action) = change(Context::new(session, &agent), |draft| timer::add(draft, new, by))?;
             let zone = zone_of(&timer);
             let (time_zone, next_local) = (zone.to_string(), timer.next_at.in_zone(&zone));
             let mut added = json!(timer);
@@ -83,7 +84,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
         }
         TimerCommand::Cancel(timer) => {
             let (agent, id) = find_open::<Timer>(&store, &timer)?;
-            let timer = change(session, &agent, |draft| timer::cancel(draft, id))?;
+            let timer = change(Context::new(session, &agent), |draft| timer::cancel(draft, id))?;
             answer(session, &timer, |_| format!("cancelled {}", timer.id))
         }
     }

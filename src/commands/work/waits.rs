@@ -20,7 +20,7 @@ use crate::report::output::Tone;
 use crate::report::text::one_line;
 use crate::report::wait as shown_wait;
 use crate::rules::transition::wait::{self, Set};
-use crate::store::{Agent, Store};
+use crate::store::Store;
 
 use super::{CHANGE, change};
 
@@ -29,7 +29,7 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
     match args.command {
         Some(WaitCommand::List { agents, state }) => {
             let states = wait_states(&state)?;
-            each_listed(session, &store, &agents, |session, agent| list_waits(session, agent, &states))
+            each_listed(session, &store, &agents, |context| list_waits(context, &states))
         }
         Some(WaitCommand::Show(wait)) => {
             let (agent, id) = find_any::<Wait>(&store, &wait)?;
@@ -38,7 +38,7 @@ pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
         }
         Some(WaitCommand::Cancel(wait)) => {
             let (agent, id) = find_open::<Wait>(&store, &wait)?;
-            change(session, &agent, |draft| wait::cancel(draft, id))?;
+            change(Context::new(session, &agent), |draft| wait::cancel(draft, id))?;
             let object = json!({ "agent": agent.name(), "wait_id": id, "action": "cancelled" });
             answer(session, &object, |_| format!("cancelled {id}"))
         }
@@ -60,7 +60,7 @@ fn wait_states(words: &[String]) -> Result<Vec<WaitStatus>> {
 }
 
 /// Lists waits of the given statuses: ended waits first, each group oldest first.
-fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -> Result<Status> {
+fn list_waits(Context { session, agent }: Context<'_>, states: &[WaitStatus]) -> Result<Status> {
     let is_wanted = |wait: &Wait| states.contains(&wait.status);
     let waits = agent.read(|seen, _| {
         let has_ended = states.iter().any(|status| *status != WaitStatus::Active);
@@ -74,9 +74,10 @@ fn list_waits(session: &mut Session, agent: &Agent<'_>, states: &[WaitStatus]) -
     Ok(Status::Done)
 }
 
-fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
+fn set_wait(session: &Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     let agent = store.agent(&required_agent(&args.agent)?)?;
-    let by = requester(session, &agent)?;
+    let context = Context::new(session, &agent);
+    let by = requester(context)?;
     let find = |part| lookup::open_or_archived::<WorkItem>(store, Some(agent.name().clone()), part);
     let work_item_id = args.work_item.as_deref().map(find).transpose()?.map(|(_, id)| id);
     let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;
@@ -102,8 +103,8 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
         trigger_id,
     };
     let ended_task = ended_task(&agent, new.resource.as_deref())?;
-    authority::reach_records(Context::new(session, &agent), CHANGE)?;
-    let open = Context::new(session, &agent).open()?;
+    authority::reach_records(context, CHANGE)?;
+    let open = context.open()?;
     // The trigger may have been revoked since it was looked up.
     let trigger = trigger_id.map(|id| active_trigger(&open.locked.records_snapshot(), id)).transpose()?;
     let Set { wait, replaces } = open.change(|draft| wait::set(draft, new, by, trigger, ended_task))?.made;
@@ -122,7 +123,7 @@ fn set_wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result
     answer(session, &object, |_| wait.id.to_string())
 }
 
-fn say_wait(session: &mut Session, wait: &Wait) {
+fn say_wait(session: &Session, wait: &Wait) {
     session.out.result(&shown_wait::object(wait), |out| {
         let owner = wait.work_item_id.map_or_else(|| "the agent".to_owned(), |id| id.to_string());
         let what = wait.resource.as_deref().map(|resource| format!(" {resource}")).unwrap_or_default();
