@@ -4,7 +4,6 @@ use std::path::Path;
 
 use minijinja::value::Serde;
 use minijinja::{AutoEscape, UndefinedBehavior, Value};
-use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{self, ServiceManager};
@@ -13,22 +12,6 @@ use crate::error::{Error, IoContext, Result, Status};
 use crate::report::text::templates;
 
 use super::args::answer_verbatim;
-
-/// Values that the templates name.
-#[derive(Serialize)]
-struct ServiceSpec {
-    path: String,
-    program: String,
-    dir: String,
-    /// Name of the service, derived from the parent directory of the state directory.
-    name: String,
-    /// Owner of the state directory.
-    owner: String,
-    /// True for the service manager of the user, false for that of the machine.
-    user: bool,
-    ctl: &'static str,
-    jobs: u32,
-}
 
 pub fn service(session: &Session, args: cli::ServiceArgs) -> Result<Status> {
     let store = session.store()?;
@@ -68,30 +51,29 @@ pub fn service(session: &Session, args: cli::ServiceArgs) -> Result<Status> {
                 .with_hint("start `dormouse tick --all --follow` in another way"));
         }
     };
-    let mut spec = ServiceSpec {
-        path: String::new(),
-        program: word(&program)?,
-        dir: word(&dir)?,
-        owner: store.local().owner(),
-        user,
-        ctl: below("systemctl --user", "systemctl"),
-        jobs: args.jobs,
-        name: name.clone(),
-    };
+    let mut spec = json!({
+        "program": word(&program)?,
+        "dir": word(&dir)?,
+        "name": name,
+        "owner": store.local().owner(),
+        "user": user,
+        "ctl": below("systemctl --user", "systemctl"),
+        "jobs": args.jobs,
+    });
     if files.len() > 1 && !session.out.is_json() {
         session.out.note("these are two files: each begins with a comment that is its path");
     }
     for (path, template) in files {
-        spec.path = path;
-        let text =
-            render(template, &spec).map_err(|error| Error::failed(format!("{}: {error}", spec.path)))?;
+        spec["path"] = json!(path);
+        let text = render(template, &spec).map_err(|error| Error::failed(format!("{path}: {error}")))?;
         // The text is installed as printed, so nothing is escaped.
-        answer_verbatim(session, &json!({ "path": spec.path, "text": text }), &text)?;
+        answer_verbatim(session, &json!({ "path": path, "text": text }), &text)?;
     }
     Ok(Status::Done)
 }
 
-fn render(template: &str, spec: &ServiceSpec) -> Result<String, minijinja::Error> {
+/// Renders a template with the values that it names.
+fn render(template: &str, spec: &serde_json::Value) -> Result<String, minijinja::Error> {
     let mut environment = templates(AutoEscape::None, UndefinedBehavior::Strict)?;
     environment.add_filter("specifiers", |text: &str| for_specifiers(text));
     environment.add_filter("command", |word: &str| for_systemd(word, false));

@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
 use serde_json::json;
 
 use crate::cli;
@@ -29,15 +28,6 @@ use crate::store::{Agent, RecordWatch, Store, moved_away};
 
 use super::{AdmittedArrival, closed};
 
-/// Agent that meets the conditions of `await`.
-#[serde_with::skip_serializing_none]
-#[derive(Debug, Serialize)]
-struct AwaitedAgent {
-    agent: AgentName,
-    status: AgentStatus,
-    posture: Option<Posture>,
-}
-
 pub fn wait_until(session: &Session, args: cli::AwaitArgs) -> Result<Status> {
     let store = session.store()?;
     let deadline = WaitLimit::after(args.timeout);
@@ -60,10 +50,13 @@ pub fn wait_until(session: &Session, args: cli::AwaitArgs) -> Result<Status> {
                 watch.follow(&agent);
             }
             match awaited(Context::new(session, &agent), &args)? {
-                Some(found) => session.out.result(&found, |_| {
-                    let posture = found.posture.map(|posture| format!("  {posture}"));
-                    format!("{}  {}{}", found.agent, found.status, posture.unwrap_or_default())
-                }),
+                Some((status, posture)) => {
+                    let object = json!({ "agent": agent.name(), "status": status, "posture": posture });
+                    session.out.result(&present(object), |_| {
+                        let posture = posture.map(|posture| format!("  {posture}"));
+                        format!("{}  {status}{}", agent.name(), posture.unwrap_or_default())
+                    });
+                }
                 None => {
                     refuse_moved(&agent, &agent.peek()?)?;
                     still.push(agent);
@@ -92,25 +85,20 @@ fn message(store: &Store, name: &AgentName, part: &str) -> Result<MessageId> {
     delayed.find(|id| matches_id(&id.to_string(), part)).ok_or(missing)
 }
 
-/// Returns the agent's state, if the agent meets every condition of the arguments. Of several
-/// postures or statuses one suffices.
-fn awaited(context: Context<'_>, args: &cli::AwaitArgs) -> Result<Option<AwaitedAgent>> {
+/// Returns the agent's status, and its posture if the arguments name any, if the agent meets every
+/// condition of the arguments. Of several postures or statuses one suffices.
+fn awaited(context: Context<'_>, args: &cli::AwaitArgs) -> Result<Option<(AgentStatus, Option<Posture>)>> {
     let Context { session, agent } = context;
-    let state = agent.read(|_, state| Ok(state))?;
-    let mut found = AwaitedAgent { agent: agent.name().clone(), status: state.status, posture: None };
-    if !args.status.is_empty() && !args.status.contains(&state.status) {
+    let status = agent.read(|_, state| Ok(state.status))?;
+    if !args.status.is_empty() && !args.status.contains(&status) {
         return Ok(None);
     }
-    if !args.posture.is_empty() {
-        let records = load::load_unlocked(agent, session.clock.now())?;
-        let now = posture(&records).posture;
-        if !args.posture.contains(&now) {
-            return Ok(None);
-        }
-        found.posture = Some(now);
-        found.status = records.state.status;
+    if args.posture.is_empty() {
+        return Ok(Some((status, None)));
     }
-    Ok(Some(found))
+    let records = load::load_unlocked(agent, session.clock.now())?;
+    let posture = posture(&records).posture;
+    Ok(args.posture.contains(&posture).then_some((records.state.status, Some(posture))))
 }
 
 /// Returns the exit status for a message that has ended; one delivered to a turn is completed.
@@ -118,40 +106,10 @@ pub fn exit_status(status: MessageStatus) -> Status {
     if status.has_failed() { Status::TurnFailed } else { Status::Done }
 }
 
-/// Periodic check of a waiting command that some process ticks the agent.
-pub struct TickWarning {
-    begun: Instant,
-    next: Option<Duration>,
-}
-
-impl TickWarning {
-    /// Time until the first check that the agent is ticked, and interval between later checks.
-    const FIRST: Duration = Duration::from_secs(5);
-    const PAUSE: Duration = Duration::from_secs(60);
-
-    pub fn new() -> TickWarning {
-        TickWarning { begun: Instant::now(), next: Some(TickWarning::FIRST) }
-    }
-
-    /// Warns once if no step claims the message: at once if a step is overdue, otherwise at the
-    /// next check.
-    pub fn check(&mut self, context: Context<'_>) -> Result<()> {
-        let Some(next) = self.next else { return Ok(()) };
-        let is_due = self.begun.elapsed() >= next;
-        if warn(context, is_due)? {
-            self.next = None;
-        } else if is_due {
-            self.next = Some(next + TickWarning::PAUSE);
-        }
-        Ok(())
-    }
-
-    /// Returns the time until the next check that the agent is ticked, at most `left`.
-    pub fn until(&self, left: Option<Duration>) -> Option<Duration> {
-        let next = self.next.map(|next| next.saturating_sub(self.begun.elapsed()));
-        left.into_iter().chain(next).min()
-    }
-}
+/// Time until a waiting command first checks that some process ticks the agent, and interval
+/// between later checks.
+const FIRST_CHECK: Duration = Duration::from_secs(5);
+const CHECK_PAUSE: Duration = Duration::from_secs(60);
 
 /// Warns if no process ticks the agent. Returns true after a warning. `has_waited`: the caller has
 /// waited for seconds, so a step that was due all that time is overdue.
@@ -159,7 +117,7 @@ fn warn(Context { session, agent }: Context<'_>, has_waited: bool) -> Result<boo
     let name = agent.name();
     let now = session.clock.now();
     let records = load::load_unlocked(agent, now)?;
-    let seconds = Span::from_secs(TickWarning::FIRST.as_secs() - 1);
+    let seconds = Span::from_secs(FIRST_CHECK.as_secs() - 1);
     let late = if has_waited { longer_than(&records, now, seconds) } else { overdue(&records, now) };
     let Some(late) = late else { return Ok(false) };
     let late = late.describe(now);
@@ -208,7 +166,9 @@ pub fn await_all(
     let Context { session, agent } = context;
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
-    let mut tick_warning = TickWarning::new();
+    let begun = Instant::now();
+    // Time of the next check that the agent is ticked; `None` after a warning.
+    let mut next_check = Some(FIRST_CHECK);
     for message in messages {
         let end = loop {
             watch.follow_records(agent);
@@ -220,8 +180,14 @@ pub fn await_all(
                     note_queued(context, message.id);
                 }
             })?;
-            tick_warning.check(context)?;
-            wait(session, &mut watch, tick_warning.until(left))?;
+            if let Some(next) = next_check {
+                // A step that is overdue is reported at once, another one at the next check.
+                let is_due = begun.elapsed() >= next;
+                let later = if is_due { next + CHECK_PAUSE } else { next };
+                next_check = (!warn(context, is_due)?).then_some(later);
+            }
+            let check = next_check.map(|next| next.saturating_sub(begun.elapsed()));
+            wait(session, &mut watch, left.into_iter().chain(check).min())?;
         };
         status = status.graver(print_result(context, message, end)?);
         session.out.flush();
