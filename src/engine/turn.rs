@@ -426,13 +426,13 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let workspace = workspace_path(store, policy);
     let served = &store.local().config.ingress;
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
-    let places = context::TurnPaths {
-        state_dir: store.anchor().path(),
-        run_dir: dir.path(),
-        workspace: &workspace,
-        ingress: default_ingress(&triggers, served),
+    let paths = context::Paths {
+        state_dir: store.anchor().path().to_string_lossy(),
+        run_dir: dir.path().to_string_lossy(),
+        workspace: workspace.to_string_lossy(),
     };
-    let document = context::document(&places, claimed, records, history);
+    let ingress = default_ingress(&triggers, served);
+    let document = context::document(paths, ingress, claimed, records, history);
     let mut bytes = serde_json::to_vec_pretty(&document).unwrap_or_default();
     bytes.push(b'\n');
     let context = dir.write(CONTEXT, &bytes)?;

@@ -1,7 +1,6 @@
 //! Context document of a turn (contract, turns). `prompt` renders it as text.
 
 use std::borrow::Cow;
-use std::path::Path;
 
 use serde::Serialize;
 
@@ -27,16 +26,6 @@ use super::trigger::DefaultIngress;
 pub const BRIEFS: usize = 5;
 pub const REDUCED: usize = 50;
 pub const INTERJECTED: usize = 50;
-
-/// Directories of a turn, and the address at which outside systems reach the agent.
-pub struct TurnPaths<'a> {
-    pub state_dir: &'a Path,
-    pub run_dir: &'a Path,
-    /// Workspace, the directory that the turn works on.
-    pub workspace: &'a Path,
-    /// Default address for outside systems, if settings name an ingress server.
-    pub ingress: Option<DefaultIngress>,
-}
 
 /// Records from before the turn. All lists are newest first.
 pub struct History {
@@ -76,8 +65,8 @@ pub struct Document<'a> {
     timers: &'a [Timer],
     /// Summaries of earlier turns, newest first.
     recent_briefs: &'a [Brief],
-    capabilities: Capabilities,
-    default_external_ingress: Option<&'a DefaultIngress>,
+    capabilities: Capabilities<'a>,
+    default_external_ingress: Option<DefaultIngress>,
 }
 
 /// Agent that runs the turn.
@@ -176,18 +165,18 @@ struct OpenItem<'a> {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Capabilities {
-    paths: Paths,
+struct Capabilities<'a> {
+    paths: Paths<'a>,
     limits: Allowed,
 }
 
 /// Paths as text. JSON can't hold a path that is not UTF-8; the environment has the exact paths.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Paths {
-    state_dir: String,
-    run_dir: String,
-    workspace: String,
+pub struct Paths<'a> {
+    pub state_dir: Cow<'a, str>,
+    pub run_dir: Cow<'a, str>,
+    pub workspace: Cow<'a, str>,
 }
 
 #[derive(Serialize)]
@@ -203,8 +192,11 @@ struct Allowed {
     left: Allowance,
 }
 
+/// Returns the context. `ingress`: default address for outside systems, if settings name an ingress
+/// server.
 pub fn document<'a>(
-    places: &'a TurnPaths<'_>,
+    paths: Paths<'a>,
+    ingress: Option<DefaultIngress>,
     claimed: &'a Claimed,
     records: &'a Records,
     past: &'a History,
@@ -227,15 +219,8 @@ pub fn document<'a>(
         tasks: &records.tasks,
         timers: &records.timers,
         recent_briefs: &past.briefs,
-        capabilities: Capabilities {
-            paths: Paths {
-                state_dir: places.state_dir.to_string_lossy().into_owned(),
-                run_dir: places.run_dir.to_string_lossy().into_owned(),
-                workspace: places.workspace.to_string_lossy().into_owned(),
-            },
-            limits: allowed(run, records),
-        },
-        default_external_ingress: places.ingress.as_ref(),
+        capabilities: Capabilities { paths, limits: allowed(run, records) },
+        default_external_ingress: ingress,
     }
 }
 

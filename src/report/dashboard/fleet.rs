@@ -50,14 +50,14 @@ fn fitting(width: usize) -> &'static [(&'static str, Option<usize>)] {
     }
 }
 
-/// Draws the overview. Returns the number of agents above the first row.
+/// Draws the overview.
 pub(super) fn draw(
     frame: &mut Frame<'_>,
     (head, body): (Rect, Rect),
     (fleet, above, chosen): (&Fleet, usize, usize),
     now: Time,
     paint: Paint,
-) -> usize {
+) {
     let (filter, of) = (fleet.filter(), fleet.len());
     let rows: Vec<_> = fleet.from(above).take(visible_rows(frame.area().height)).collect();
     let width = usize::from(head.width);
@@ -74,7 +74,7 @@ pub(super) fn draw(
             "no agent like that: Esc shows all"
         };
         frame.render_widget(Row::styled(fit(nothing, width), paint.of(Tone::Quiet)), table);
-        return 0;
+        return;
     }
     let columns = fitting(width);
     let fixed: usize = columns.iter().filter_map(|(_, width)| *width).sum();
@@ -104,7 +104,6 @@ pub(super) fn draw(
         let style = if known.needs_attention() { paint.of(Tone::Bad) } else { paint.of(Tone::Quiet) };
         draw_note(frame, note, &words(known, now), style);
     }
-    above
 }
 
 fn head_row(counts: &Counts, filter: &str, paint: Paint, width: usize) -> Row<'static> {

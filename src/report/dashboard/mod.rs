@@ -54,7 +54,8 @@ pub enum ScreenView<'a> {
     },
 }
 
-/// Draws the screen. Returns the number of lines above the top, limited to the existing lines.
+/// Draws the screen. Returns the number of lines above the top of the detail view, limited to the
+/// existing lines.
 pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let paint = Paint { colored: shown.colored };
     let area = frame.area();
@@ -67,7 +68,8 @@ pub fn draw(frame: &mut Frame<'_>, shown: &ScreenContents<'_>) -> usize {
     let width = usize::from(area.width);
     let above = match &shown.view {
         ScreenView::Fleet { fleet, above, chosen } => {
-            fleet::draw(frame, (head, body), (fleet, *above, *chosen), shown.now, paint)
+            fleet::draw(frame, (head, body), (fleet, *above, *chosen), shown.now, paint);
+            0
         }
         ScreenView::One { name, seen, said, from } => {
             let question = seen.ok().and_then(|seen| seen.line.questions().next());
