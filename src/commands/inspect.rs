@@ -147,10 +147,11 @@ pub fn state(session: &Session, args: cli::StateArgs) -> Result<Status> {
     }
     if let Some(format) = args.diagram {
         let taken = if args.history { taken(&agent)? } else { EdgeCounts::new() };
-        let text = match format {
-            cli::Diagram::Mermaid => explain::mermaid(execution.state, &taken),
-            cli::Diagram::Dot => explain::dot(execution.state, &taken),
+        let template = match format {
+            cli::Diagram::Mermaid => explain::MERMAID,
+            cli::Diagram::Dot => explain::DOT,
         };
+        let text = explain::diagram(template, execution.state, &taken)?;
         let object = json!({ "agent": state.agent, "state": execution.state, "diagram": text });
         return answer(session, &object, |_| text);
     }

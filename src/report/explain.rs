@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, UndefinedBehavior};
 use serde_json::{Value, json};
 
+use crate::error::{Error, Result};
 use crate::model::agent::Status;
 use crate::model::continuation::{Runs, TriggerKind};
 use crate::model::decision::{DecisionKind, DecisionReport};
@@ -23,7 +26,7 @@ use crate::rules::waits::WakeSource;
 
 use super::output::{Output, Tone};
 use super::step::reason_words;
-use super::text::{one_line, relative};
+use super::text::{one_line, relative, templates};
 use super::wait as shown_wait;
 
 /// Maximum number of listed records of one kind.
@@ -299,30 +302,16 @@ pub fn text(records: &Records, report: &DecisionReport, now: Time, out: &Output)
 /// Number of transitions between each pair of states.
 pub type EdgeCounts = BTreeMap<(ExecutionState, ExecutionState), u64>;
 
-/// Renders the state machine as a Mermaid diagram that marks the current state and used edges.
-pub fn mermaid(current: ExecutionState, taken: &EdgeCounts) -> String {
-    let mut text = "stateDiagram-v2\n    [*] --> initializing\n".to_owned();
-    for (from, to) in edges() {
-        let often = taken.get(&(from, to)).map(|often| format!(" : {often}")).unwrap_or_default();
-        text.push_str(&format!("    {from} --> {to}{often}\n"));
-    }
-    text.push_str("    classDef current font-weight:bold,stroke-width:3px\n");
-    text.push_str(&format!("    class {current} current\n"));
-    text
-}
+/// Templates of the state machine as a diagram.
+pub const MERMAID: &str = include_str!("state.mermaid");
+pub const DOT: &str = include_str!("state.dot");
 
-/// Renders the state machine as a DOT diagram.
-pub fn dot(current: ExecutionState, taken: &EdgeCounts) -> String {
-    let mut text = "digraph execution {\n    rankdir=LR;\n    node [shape=box, style=rounded];\n".to_owned();
-    text.push_str(&format!("    {current} [style=\"rounded,bold\", penwidth=3];\n"));
-    for (from, to) in edges() {
-        let often = taken.get(&(from, to)).map(|often| format!(" [label=\"{often}\", penwidth=3]"));
-        text.push_str(&format!("    {from} -> {to}{};\n", often.unwrap_or_default()));
-    }
-    text.push_str("}\n");
-    text
-}
-
-fn edges() -> impl Iterator<Item = (ExecutionState, ExecutionState)> {
-    ExecutionState::ALL.iter().flat_map(|from| next(*from).iter().map(|to| (*from, *to)))
+/// Renders a diagram that marks the current state, and the transitions in `taken`.
+pub fn diagram(template: &str, current: ExecutionState, taken: &EdgeCounts) -> Result<String> {
+    let edges = ExecutionState::ALL.iter().flat_map(|from| next(*from).iter().map(move |to| (*from, *to)));
+    let edges = edges.map(|(from, to)| json!({ "from": from, "to": to, "count": taken.get(&(from, to)) }));
+    let values = Serde(json!({ "current": current, "edges": edges.collect::<Vec<_>>() }));
+    templates(AutoEscape::None, UndefinedBehavior::SemiStrict)
+        .and_then(|templates| templates.render_str(template, minijinja::Value::from(values)))
+        .map_err(|error| Error::failed(format!("the diagram: {error}")))
 }

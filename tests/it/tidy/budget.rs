@@ -40,7 +40,7 @@ const ROOMS: [Room; 9] = [
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 6_862, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_102, goal: 8_500 },
-    Room { name: "report", paths: &["report/"], ceiling: 4_504, goal: 3_300 },
+    Room { name: "report", paths: &["report/"], ceiling: 4_494, goal: 3_300 },
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
