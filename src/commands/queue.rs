@@ -214,17 +214,10 @@ fn drop_one(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Ref
 /// Maximum number of quarantined files that one transaction handles.
 const TOGETHER: usize = 256;
 
-/// Decision of the operator about a quarantined file.
-#[derive(Clone, Copy)]
-enum FileDecision {
-    Accept,
-    Drop,
-}
-
 fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
-    let (decision, flag, named) = match (args.accept.take(), args.drop.take()) {
-        (Some(named), _) => (FileDecision::Accept, "accept", named),
-        (None, Some(named)) => (FileDecision::Drop, "drop", named),
+    let (event, flag, named) = match (args.accept.take(), args.drop.take()) {
+        (Some(named), _) => (EventKind::RejectedAccepted, "accept", named),
+        (None, Some(named)) => (EventKind::RejectedRemoved, "drop", named),
         (None, None) => return each_listed(session, store, &args.agents, list_rejected),
     };
     let all = std::mem::take(&mut args.agents.all);
@@ -238,7 +231,7 @@ fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -
         return Err(Error::usage(format!("--{flag}: {said}"))
             .with_hint("name the files as `dormouse queue rejected` lists them, or say --all"));
     }
-    decide(Context::new(session, &agent), decision, &named)
+    decide(Context::new(session, &agent), event, &named)
 }
 
 fn list_rejected(Context { session, agent }: Context<'_>) -> Result<Status> {
@@ -263,27 +256,26 @@ fn list_rejected(Context { session, agent }: Context<'_>) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// Accepts or drops the quarantined files that `named` lists, or all if `named` is empty.
-fn decide(context: Context<'_>, decision: FileDecision, named: &[OsString]) -> Result<Status> {
+/// Accepts or drops the quarantined files that `named` lists, or all if `named` is empty. `event`:
+/// the event of that decision.
+fn decide(context: Context<'_>, event: EventKind, named: &[OsString]) -> Result<Status> {
     let agent = context.agent;
     authority::reach(context, "decide about the files of")?;
     let chosen = agent.read(|seen, state| {
         let all = seen.rejected(&state)?;
         if named.is_empty() { Ok(all) } else { choose(&all, named) }
     })?;
-    let event = match decision {
-        FileDecision::Accept => EventKind::RejectedAccepted,
-        FileDecision::Drop => EventKind::RejectedRemoved,
-    };
+    let is_accepted = event == EventKind::RejectedAccepted;
     let mut status = Status::Done;
     for some in chosen.chunks(TOGETHER) {
         let mut said = Vec::with_capacity(some.len());
         let mut open = context.open()?;
         for entry in some {
-            let done = match decision {
+            let done = if is_accepted {
                 // The next step reads the file in the inbox as it reads a new one.
-                FileDecision::Accept => agent.local().bring_back(entry),
-                FileDecision::Drop => agent.local().remove_rejected(entry).map(|()| true),
+                agent.local().bring_back(entry)
+            } else {
+                agent.local().remove_rejected(entry).map(|()| true)
             };
             if let Ok(true) = done {
                 decided_about_rejected(&mut open.draft, event, &entry.name());
@@ -296,7 +288,7 @@ fn decide(context: Context<'_>, decision: FileDecision, named: &[OsString]) -> R
         }
         open.commit()?;
         for (entry, done) in said {
-            status = status.graver(report_decision(context, entry, decision, done));
+            status = status.graver(report_decision(context, entry, is_accepted, done));
         }
     }
     Ok(status)
@@ -315,15 +307,15 @@ fn choose(all: &[Rejected], named: &[OsString]) -> Result<Vec<Rejected>> {
 fn report_decision(
     Context { session, agent }: Context<'_>,
     entry: &Rejected,
-    decision: FileDecision,
+    is_accepted: bool,
     done: Result<bool>,
 ) -> Status {
     let file = entry.name();
-    let word = match (done, decision) {
-        (Ok(true), FileDecision::Accept) => "accepted",
-        (Ok(true), FileDecision::Drop) => "dropped",
-        (Ok(false), _) => "gone",
-        (Err(error), _) => {
+    let word = match done {
+        Ok(true) if is_accepted => "accepted",
+        Ok(true) => "dropped",
+        Ok(false) => "gone",
+        Err(error) => {
             session.out.failure(&error, None, Some(agent.name().as_str()));
             return error.exit_status();
         }

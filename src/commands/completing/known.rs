@@ -1,7 +1,9 @@
 //! Completions of arguments: agents, and ids of records.
 
 use crate::engine::lookup::LATEST;
+use crate::engine::session::Session;
 use crate::error::Result;
+use crate::model::id::AgentName;
 use crate::model::message::{Message, MessageStatus, Settlement};
 use crate::model::record::OpenRecord;
 use crate::model::state::State;
@@ -12,8 +14,6 @@ use crate::model::trigger::Trigger;
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::store::{Agent, Snapshot};
-
-use super::LineContext;
 
 /// Maximum number of agents, if the command line names none, and of ids per agent that are offered.
 const MOST_AGENTS: usize = 32;
@@ -63,9 +63,8 @@ impl Lookup {
         })
     }
 
-    /// Returns the completions that begin with the typed text.
-    pub fn beginning(self, line: &LineContext, typed: &str) -> Result<Vec<Candidate>> {
-        let session = line.session()?;
+    /// Returns the completions that begin with the typed text. `named`: agents on the command line.
+    pub fn beginning(self, session: &Session, named: Vec<AgentName>, typed: &str) -> Result<Vec<Candidate>> {
         let store = session.store()?;
         let Lookup::Ids(look) = self else {
             let names = store.agents_beginning(typed)?.into_iter();
@@ -74,8 +73,9 @@ impl Lookup {
         let latest = LATEST.starts_with(typed).then(|| (LATEST.to_owned(), String::new()));
         let mut found: Vec<Candidate> = latest.into_iter().collect();
         let now = session.clock.now();
-        let mut names = if line.agents.is_empty() { store.agents()? } else { line.agents.clone() };
-        if line.agents.is_empty() && names.len() > MOST_AGENTS {
+        let are_all = named.is_empty();
+        let mut names = if are_all { store.agents()? } else { named };
+        if are_all && names.len() > MOST_AGENTS {
             names.clear();
         }
         for name in names {

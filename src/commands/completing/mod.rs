@@ -85,38 +85,25 @@ fn quiet() -> Style {
     Style { json: false, quiet: true, verbose: false, color: Some(false) }
 }
 
-/// State directory and agents that the unfinished command line names.
-#[derive(Debug, Default)]
-struct LineContext {
-    dir: Option<PathBuf>,
-    agents: Vec<AgentName>,
-}
-
-impl LineContext {
-    /// Parses the unfinished command line as far as possible.
-    fn of(words: &[OsString]) -> LineContext {
-        let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(words) else {
-            return LineContext::default();
-        };
-        let mut inner = &matches;
-        while let Some((_, matches)) = inner.subcommand() {
-            inner = matches;
-        }
-        let named = |arg| inner.try_get_many::<AgentName>(arg).ok().flatten().into_iter().flatten().cloned();
-        let mut agents: Vec<AgentName> =
-            ["agent", "agents", "word", "words"].into_iter().flat_map(named).collect();
-        let texts = inner.try_get_many::<String>("words").ok().flatten().into_iter().flatten();
-        agents.extend(texts.filter_map(|name| name.parse().ok()));
-        if agents.is_empty() {
-            agents.extend(env::var("DORMOUSE_AGENT").ok().and_then(|name| name.parse().ok()));
-        }
-        LineContext { dir: inner.try_get_one::<PathBuf>("dir").ok().flatten().cloned(), agents }
+/// Returns the state directory and the agents that the unfinished command line names, which is
+/// parsed as far as possible.
+fn named_in(words: &[OsString]) -> (Option<PathBuf>, Vec<AgentName>) {
+    let Ok(matches) = Cli::command().ignore_errors(true).try_get_matches_from(words) else {
+        return (None, Vec::new());
+    };
+    let mut inner = &matches;
+    while let Some((_, matches)) = inner.subcommand() {
+        inner = matches;
     }
-
-    fn session(&self) -> Result<Session> {
-        let said = GlobalOptions { command: "complete", dir: self.dir.clone(), patience: Span::ZERO };
-        Ok(Session::new(Clock::from_env()?, Output::new(quiet()), said))
+    let named = |arg| inner.try_get_many::<AgentName>(arg).ok().flatten().into_iter().flatten().cloned();
+    let mut agents: Vec<AgentName> =
+        ["agent", "agents", "word", "words"].into_iter().flat_map(named).collect();
+    let texts = inner.try_get_many::<String>("words").ok().flatten().into_iter().flatten();
+    agents.extend(texts.filter_map(|name| name.parse().ok()));
+    if agents.is_empty() {
+        agents.extend(env::var("DORMOUSE_AGENT").ok().and_then(|name| name.parse().ok()));
     }
+    (inner.try_get_one::<PathBuf>("dir").ok().flatten().cloned(), agents)
 }
 
 /// Returns the grammar of the command line, with a function for each argument that completes it.
@@ -140,7 +127,10 @@ fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> C
 }
 
 fn candidates(asked: &CompletionRequest, known: Lookup, typed: &str) -> Result<Vec<CompletionCandidate>> {
-    let found = known.beginning(&LineContext::of(&asked.words), typed)?;
+    let (dir, agents) = named_in(&asked.words);
+    let said = GlobalOptions { command: "complete", dir, patience: Span::ZERO };
+    let session = Session::new(Clock::from_env()?, Output::new(quiet()), said);
+    let found = known.beginning(&session, agents, typed)?;
     let new = |word: String| CompletionCandidate::new(word).tag(Some(TAG.into()));
     // clap renders each completion separately, which is slow for thousands of words. Words without
     // descriptions are joined into one, unless clap has to put a prefix before each.
