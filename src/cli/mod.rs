@@ -96,74 +96,74 @@ macro_rules! command_table {
         $with! {
             "Begin" {
                 Init(InitArgs) = "init" => create::init,
-                Create(CreateArgs) = "create" => create::create,
-                Start(StartArgs) = "start" => lifecycle::start,
-                Stop(StopArgs) = "stop" => lifecycle::stop,
+                Create(CreateArgs) = "create" => on_store(create::create),
+                Start(StartArgs) = "start" => on_store(lifecycle::start),
+                Stop(StopArgs) = "stop" => on_store(lifecycle::stop),
                 /// Deprecated: use stop
                 #[command(hide = true)]
-                Pause(StopArgs) = "pause" => lifecycle::pause,
-                Edit(EditArgs) = "edit" => edit::edit,
-                Clone(CloneArgs) = "clone" => create::clone,
-                Service(ServiceArgs) = "service" => service::service,
+                Pause(StopArgs) = "pause" => on_store(lifecycle::pause),
+                Edit(EditArgs) = "edit" => on_store(edit::edit),
+                Clone(CloneArgs) = "clone" => on_store(create::clone),
+                Service(ServiceArgs) = "service" => on_store(service::service),
                 Completions(CompletionsArgs) = "completions" => pages::completions,
                 Man(ManArgs) = "man" => pages::man,
             }
             "Every day" {
-                Ask(AskArgs) = "ask" => messages::ask::ask,
-                Enqueue(EnqueueArgs) = "enqueue" => messages::enqueue,
-                Wake(WakeArgs) = "wake" => messages::wake,
+                Ask(AskArgs) = "ask" => on_store(messages::ask::ask),
+                Enqueue(EnqueueArgs) = "enqueue" => on_store(messages::enqueue),
+                Wake(WakeArgs) = "wake" => on_store(messages::wake),
                 Tick(TickArgs) = "tick" => tick::tick,
-                List(ListArgs) = "list" => inspect::list,
-                Get(GetArgs) = "get" => inspect::get,
-                Explain(ExplainArgs) = "explain" => inspect::explain,
-                Logs(LogsArgs) = "logs" => history::logs,
+                List(ListArgs) = "list" => on_store(inspect::list),
+                Get(GetArgs) = "get" => on_store(inspect::get),
+                Explain(ExplainArgs) = "explain" => on_store(inspect::explain),
+                Logs(LogsArgs) = "logs" => on_store(history::logs),
                 Watch(WatchArgs) = "watch" => watch::watch,
-                Await(AwaitArgs) = "await" => messages::awaiting::wait_until,
-                NextWake(NextWakeArgs) = "next-wake" => inspect::next_wake,
+                Await(AwaitArgs) = "await" => on_store(messages::awaiting::wait_until),
+                NextWake(NextWakeArgs) = "next-wake" => on_store(inspect::next_wake),
             }
             "When something fails" {
-                Queue(CommandGroup<QueueCommand>) = "queue" => queue::queue,
-                Recover(RecoverArgs) = "recover" => lifecycle::recover,
-                Fail(FailArgs) = "fail" => lifecycle::fail,
-                Preempt(PreemptArgs) = "preempt" => lifecycle::preempt,
-                Resume(ResumeArgs) = "resume" => lifecycle::resume,
-                Doctor(DoctorArgs) = "doctor" => upkeep::doctor,
+                Queue(CommandGroup<QueueCommand>) = "queue" => on_store(queue::queue),
+                Recover(RecoverArgs) = "recover" => on_store(lifecycle::recover),
+                Fail(FailArgs) = "fail" => on_store(lifecycle::fail),
+                Preempt(PreemptArgs) = "preempt" => on_store(lifecycle::preempt),
+                Resume(ResumeArgs) = "resume" => on_store(lifecycle::resume),
+                Doctor(DoctorArgs) = "doctor" => on_store(upkeep::doctor),
             }
             "Inside a turn" {
-                Work(CommandGroup<WorkCommand>) = "work" => work::work,
-                Wait(WaitArgs) = "wait" => work::wait,
-                Timer(CommandGroup<TimerCommand>) = "timer" => work::timer,
-                Task(CommandGroup<TaskCommand>) = "task" => task::task,
+                Work(CommandGroup<WorkCommand>) = "work" => on_store(work::work),
+                Wait(WaitArgs) = "wait" => on_store(work::wait),
+                Timer(CommandGroup<TimerCommand>) = "timer" => on_store(work::timer),
+                Task(CommandGroup<TaskCommand>) = "task" => on_store(task::task),
                 #[command(hide = true)]
                 Supervise(SuperviseArgs) = "supervise" => task::supervise,
-                SafePoint(SafePointArgs) = "safe-point" => inside::safe_point,
-                Checkpoint(CheckpointArgs) = "checkpoint" => inside::checkpoint,
-                Yield(YieldArgs) = "yield" => inside::yield_turn,
-                NonPreemptible(NonPreemptibleArgs) = "non-preemptible" => inside::non_preemptible,
+                SafePoint(SafePointArgs) = "safe-point" => on_store(inside::safe_point),
+                Checkpoint(CheckpointArgs) = "checkpoint" => on_store(inside::checkpoint),
+                Yield(YieldArgs) = "yield" => on_store(inside::yield_turn),
+                NonPreemptible(NonPreemptibleArgs) = "non-preemptible" => on_store(inside::non_preemptible),
                 Schema(SchemaArgs) = "schema" => pages::schema,
                 CheckOutcome(CheckOutcomeArgs) = "check-outcome" => pages::check_outcome,
             }
             "Outside systems" {
-                Trigger(CommandGroup<TriggerCommand>) = "trigger" => trigger::trigger,
+                Trigger(CommandGroup<TriggerCommand>) = "trigger" => on_store(trigger::trigger),
                 Ingress(IngressArgs) = "ingress" => ingress::ingress,
-                Metrics(MetricsArgs) = "metrics" => monitor::metrics,
-                Sync(SyncArgs) = "sync" => sync::sync,
+                Metrics(MetricsArgs) = "metrics" => on_store(monitor::metrics),
+                Sync(SyncArgs) = "sync" => on_store(sync::sync),
                 MergeDriver(MergeDriverArgs) = "merge-driver" => sync::merge_driver,
             }
             "History" {
-                Run(CommandGroup<RunCommand>) = "run" => history::run,
-                Briefs(BriefsArgs) = "briefs" => history::briefs,
-                Events(EventsArgs) = "events" => history::events,
-                State(StateArgs) = "state" => inspect::state,
-                Usage(UsageArgs) = "usage" => monitor::usage,
-                Report(ReportArgs) = "report" => monitor::report,
+                Run(CommandGroup<RunCommand>) = "run" => on_store(history::run),
+                Briefs(BriefsArgs) = "briefs" => on_store(history::briefs),
+                Events(EventsArgs) = "events" => on_store(history::events),
+                State(StateArgs) = "state" => on_store(inspect::state),
+                Usage(UsageArgs) = "usage" => on_store(monitor::usage),
+                Report(ReportArgs) = "report" => on_store(monitor::report),
             }
             "Moving and removing" {
                 Export(ExportArgs) = "export" => export::export,
                 Import(ImportArgs) = "import" => export::import,
                 Rename(RenameArgs) = "rename" => export::rename::rename,
                 Rm(RmArgs) = "rm" => export::delete::rm,
-                Gc(GcArgs) = "gc" => upkeep::gc,
+                Gc(GcArgs) = "gc" => on_store(upkeep::gc),
             }
         }
     };
@@ -171,7 +171,7 @@ macro_rules! command_table {
 pub(crate) use command_table;
 
 macro_rules! commands {
-    ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)* })*) => {
+    ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:expr,)* })*) => {
         #[derive(Debug, Subcommand)]
         pub enum Command {
             $($($(#[$meta])* $variant($args),)*)*

@@ -20,8 +20,7 @@ use crate::store::Store;
 
 use super::args::{answer, note_settings_fault, settings};
 
-pub fn edit(session: &Session, args: cli::EditArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn edit(session: &mut Session, store: &Store, args: cli::EditArgs) -> Result<Status> {
     let name = args.agent;
     let agent = store.agent(&name)?;
     authority::reach_records(Context::new(session, &agent), "edit")?;
@@ -29,7 +28,7 @@ pub fn edit(session: &Session, args: cli::EditArgs) -> Result<Status> {
     let before = agent.policy_text()?;
     let mut copy = copy_of(session, &name, &before)?;
     let path = copy.path().to_owned();
-    let put = edited(&store, &editor, &path, &before).and_then(|text| {
+    let put = edited(store, &editor, &path, &before).and_then(|text| {
         let Some(text) = text else { return Ok(false) };
         if agent.replace_policy(&before, &text, session.clock.now())? {
             return Ok(true);

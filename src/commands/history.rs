@@ -23,14 +23,13 @@ use crate::report::timeline::span;
 use crate::report::{log, summary};
 use crate::store::{Agent, RecordWatch, Store};
 
-pub fn run(session: &mut Session, args: CommandGroup<RunCommand>) -> Result<Status> {
-    let store = session.store()?;
+pub fn run(session: &mut Session, store: &Store, args: CommandGroup<RunCommand>) -> Result<Status> {
     match args.command {
         RunCommand::List { agents, limit } => {
-            each_listed(session, &store, &agents, |context| list(context, limit))
+            each_listed(session, store, &agents, |context| list(context, limit))
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
-            let (name, id) = lookup::run(&store, optional_agent(&agent)?, &id)?;
+            let (name, id) = lookup::run(store, optional_agent(&agent)?, &id)?;
             let agent = store.agent(&name)?;
             let context = Context::new(session, &agent);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
@@ -116,10 +115,9 @@ fn show_output(context: Context<'_>, run: RunId, stream: Stream, is_followed: bo
     Ok(Status::Done)
 }
 
-pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn briefs(session: &mut Session, store: &Store, args: BriefsArgs) -> Result<Status> {
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
-    each_listed(session, &store, &args.agents, |Context { session, agent }| {
+    each_listed(session, store, &args.agents, |Context { session, agent }| {
         let briefs = agent.read(|seen, _| seen.briefs(count))?;
         for brief in &briefs {
             session.out.quote(brief, |out| {
@@ -130,8 +128,7 @@ pub fn briefs(session: &mut Session, args: BriefsArgs) -> Result<Status> {
     })
 }
 
-pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn events(session: &mut Session, store: &Store, args: EventsArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
     let wanted = |event: &Event| {
@@ -141,7 +138,7 @@ pub fn events(session: &mut Session, args: EventsArgs) -> Result<Status> {
     let beginning = Beginning { since, limit: args.limit };
     let mut follower = Follower::default();
     follow(session, args.follow, |session, mut watch| {
-        let chosen = several_agents(&store, &args.agents)?;
+        let chosen = several_agents(store, &args.agents)?;
         let mut found = Vec::new();
         let status = session.each_chosen(&chosen, |session, name| {
             let agent = store.agent(name)?;
@@ -203,8 +200,7 @@ type Tails = HashMap<RunId, OutputTail>;
 /// Beginnings of the texts of messages; `None` for a message without content.
 type Bodies = HashMap<MessageId, Option<String>>;
 
-pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn logs(session: &mut Session, store: &Store, args: LogsArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
     let beginning = Beginning { since, limit: if since.is_none() { LAST } else { 0 } };
@@ -216,7 +212,7 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
         if let Some(watch) = watch.as_mut().filter(|_| has_ended) {
             watch.let_go_of_files();
         }
-        let mut chosen = several_agents(&store, &args.agents)?;
+        let mut chosen = several_agents(store, &args.agents)?;
         let (mut events, mut found) = (Vec::new(), Vec::with_capacity(chosen.names.len()));
         let status = session.each_agent(&chosen.names, chosen.are_all, |session, name| {
             let agent = store.agent(name)?;
@@ -239,19 +235,19 @@ pub fn logs(session: &mut Session, args: LogsArgs) -> Result<Status> {
                 events.drain(..events.len().saturating_sub(LAST));
             }
             if events.is_empty() && status == Status::Done {
-                say_nothing(session, &store, &chosen, since)?;
+                say_nothing(session, store, &chosen, since)?;
             }
         }
         has_ended = events.iter().any(|event| ENDS.contains(&event.kind));
-        let texts = if session.out.is_json() { Bodies::new() } else { admitted_texts(&store, &events)? };
+        let texts = if session.out.is_json() { Bodies::new() } else { admitted_texts(store, &events)? };
         for event in &events {
             session.out.is_about(chosen.are_told_apart.then(|| event.agent.to_string()));
-            match tell(session, &store, event, &texts, &mut tails) {
+            match tell(session, store, event, &texts, &mut tails) {
                 Err(error) if chosen.are_all && error.has_left() => {}
                 told => told?,
             }
         }
-        let status = status.graver(live(session, &store, &chosen, &mut tails, watch));
+        let status = status.graver(live(session, store, &chosen, &mut tails, watch));
         session.out.is_about(None);
         Ok((status, chosen.names))
     })

@@ -52,9 +52,8 @@ fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
     })
 }
 
-pub fn checkpoint(session: &Session, args: cli::CheckpointArgs) -> Result<Status> {
-    let store = session.store()?;
-    let (agent, run_id) = own_run(session, &store, &args.agent)?;
+pub fn checkpoint(session: &mut Session, store: &Store, args: cli::CheckpointArgs) -> Result<Status> {
+    let (agent, run_id) = own_run(session, store, &args.agent)?;
     let bytes = checkpoint_bytes(&args.file)?;
     let rule = |draft: &mut Draft| rules::save(draft, run_id).map(Some);
     let (_, saved) = save(Context::new(session, &agent), run_id, Some(&bytes), rule)?;
@@ -84,9 +83,8 @@ fn checkpoint_bytes(word: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub fn yield_turn(session: &Session, args: cli::YieldArgs) -> Result<Status> {
-    let store = session.store()?;
-    let (agent, run_id) = own_run(session, &store, &args.agent)?;
+pub fn yield_turn(session: &mut Session, store: &Store, args: cli::YieldArgs) -> Result<Status> {
+    let (agent, run_id) = own_run(session, store, &args.agent)?;
     let bytes = args.checkpoint.as_deref().map(checkpoint_bytes).transpose()?;
     let rule = |draft: &mut Draft| rules::give_way(draft, run_id, bytes.is_some(), args.resume_after);
     let (state, saved) = save(Context::new(session, &agent), run_id, bytes.as_deref(), rule)?;
@@ -130,22 +128,25 @@ fn save(
     Ok((state, named))
 }
 
-pub fn non_preemptible(session: &Session, args: cli::NonPreemptibleArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn non_preemptible(
+    session: &mut Session,
+    store: &Store,
+    args: cli::NonPreemptibleArgs,
+) -> Result<Status> {
     match args.command {
         Some(SectionCommand::Begin { agent, deadline }) => {
-            let (agent, run_id) = own_run(session, &store, &agent)?;
+            let (agent, run_id) = own_run(session, store, &agent)?;
             let open = |draft: &mut Draft| rules::open_section(draft, run_id, deadline, false);
             let section = Context::new(session, &agent).change(open)?.made;
             show(Context::new(session, &agent), run_id, section, "open")
         }
         Some(SectionCommand::End(agent)) => {
-            let (agent, run_id) = own_run(session, &store, &agent)?;
+            let (agent, run_id) = own_run(session, store, &agent)?;
             let section = close(Context::new(session, &agent), run_id, None)?;
             show(Context::new(session, &agent), run_id, section, "closed")
         }
         None => {
-            let (agent, run_id) = own_run(session, &store, &args.agent)?;
+            let (agent, run_id) = own_run(session, store, &args.agent)?;
             let time = args.deadline.unwrap_or(Span::ZERO);
             let mut open = Context::new(session, &agent).open()?;
             let section = rules::open_section(&mut open.draft, run_id, time, true)?;
@@ -207,9 +208,8 @@ struct Findings {
     interjections: Vec<Message>,
 }
 
-pub fn safe_point(session: &Session, args: cli::SafePointArgs) -> Result<Status> {
-    let store = session.store()?;
-    let (agent, run_id) = own_run(session, &store, &args.agent)?;
+pub fn safe_point(session: &mut Session, store: &Store, args: cli::SafePointArgs) -> Result<Status> {
+    let (agent, run_id) = own_run(session, store, &args.agent)?;
     let context = Context::new(session, &agent);
     if !args.argv.is_empty() {
         return run_command(context, run_id, &args);

@@ -23,15 +23,14 @@ use crate::report::summary::{self, field, raw};
 use crate::report::text::{count, one_line, present, relative, table, tally};
 use crate::rules::due::Overdue;
 use crate::rules::execution::{can, next};
-use crate::store::Agent;
+use crate::store::{Agent, Store};
 
 use super::args::{answer, parse, parse_optional};
 
 /// Number of state transitions that `state` shows.
 const HISTORY: usize = 10;
 
-pub fn get(session: &Session, args: cli::GetArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn get(session: &mut Session, store: &Store, args: cli::GetArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
     // Children are expensive to find, so they are read only for JSON and for a field that is named.
@@ -53,8 +52,7 @@ pub fn get(session: &Session, args: cli::GetArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-pub fn list(session: &mut Session, args: cli::ListArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn list(session: &mut Session, store: &Store, args: cli::ListArgs) -> Result<Status> {
     let names = store.agents()?;
     let now = session.clock.now();
     let cli::ListArgs { posture: postures, status: statuses, kind, .. } = &args;
@@ -113,8 +111,7 @@ fn say_questions(session: &Session, lines: &[ListRow]) {
     }
 }
 
-pub fn explain(session: &Session, args: cli::ExplainArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn explain(session: &mut Session, store: &Store, args: cli::ExplainArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
     let Preview { decision, draft, .. } = preview(Context::new(session, &agent), now)?;
@@ -125,8 +122,7 @@ pub fn explain(session: &Session, args: cli::ExplainArgs) -> Result<Status> {
     answer(session, &document, |out| explain::text(&draft.records, &report, now, out))
 }
 
-pub fn state(session: &Session, args: cli::StateArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn state(session: &mut Session, store: &Store, args: cli::StateArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     if args.hooks {
         show_hooks(Context::new(session, &agent));
@@ -249,14 +245,13 @@ fn transition(event: &Event) -> Value {
     present(json!({ "at": at, "from": from, "to": to, "cause": cause, "run_id": run_id }))
 }
 
-pub fn next_wake(session: &mut Session, args: NextWakeArgs) -> Result<Status> {
+pub fn next_wake(session: &mut Session, store: &Store, args: NextWakeArgs) -> Result<Status> {
     let AgentsArg { agents: chosen, all } = args.agents;
-    let store = session.store()?;
     let now = session.clock.now();
     let known = if all { store.due(now, false)? } else { None };
     // Text needs only the earliest time, which the store may know; JSON also lists the agents.
     let names =
-        if known.is_none() || session.out.is_json() { agents(&store, &chosen, all)? } else { Vec::new() };
+        if known.is_none() || session.out.is_json() { agents(store, &chosen, all)? } else { Vec::new() };
     let mut earliest = known.as_ref().and_then(|known| known.next);
     let named: Option<Vec<AgentName>> = known.map(|known| known.names().cloned().collect());
     let status = session.each_agent(named.as_ref().unwrap_or(&names), all, |session, name| {

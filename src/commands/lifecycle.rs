@@ -35,9 +35,8 @@ use crate::store::{Agent, Store};
 
 use super::args::{answer, note_settings_fault, optional_text, short_text};
 
-pub fn start(session: &mut Session, args: cli::StartArgs) -> Result<Status> {
-    let store = session.store()?;
-    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+pub fn start(session: &mut Session, store: &Store, args: cli::StartArgs) -> Result<Status> {
+    let names = authority::governed(session, store, &args.agents.agents, args.agents.all)?;
     Ok(session.each_agent(&names, args.agents.all, |session, name| {
         start_one(Context::new(session, &store.agent(name)?))
     }))
@@ -85,10 +84,9 @@ fn report(session: &Session, action: &str, done: &Stopped, requeue: bool) {
     });
 }
 
-pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
-    let store = session.store()?;
-    let names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
-    let by = authority::actor(session, &store)?;
+pub fn stop(session: &mut Session, store: &Store, args: cli::StopArgs) -> Result<Status> {
+    let names = authority::governed(session, store, &args.agents.agents, args.agents.all)?;
+    let by = authority::actor(session, store)?;
     let reason = optional_text("--reason", args.reason)?;
     let stop = Stop { grace: args.grace, now: args.now, requeue: args.requeue, reason, by };
     Ok(session.each_agent(&names, args.agents.all, |session, name| {
@@ -103,19 +101,18 @@ pub fn stop(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
     }))
 }
 
-pub fn pause(session: &mut Session, args: cli::StopArgs) -> Result<Status> {
+pub fn pause(session: &mut Session, store: &Store, args: cli::StopArgs) -> Result<Status> {
     session.out.note("`pause` is deprecated: it does the same as `stop`");
-    stop(session, args)
+    stop(session, store, args)
 }
 
-pub fn fail(session: &Session, args: cli::FailArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn fail(session: &mut Session, store: &Store, args: cli::FailArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let context = Context::new(session, &agent);
     let reason = short_text("--reason", &args.reason)?;
     refuse_from_inside(context, "fail")?;
     authority::reach(context, "fail")?;
-    let by = authority::actor(session, &store)?;
+    let by = authority::actor(session, store)?;
     let mut open = context.open()?;
     let settings = open.draft.records.policy.preemption;
     if args.now {
@@ -161,8 +158,7 @@ pub fn fail(session: &Session, args: cli::FailArgs) -> Result<Status> {
     answer(session, &object, |_| format!("{}  {} ({what})", agent.name(), state.execution.state))
 }
 
-pub fn preempt(session: &Session, args: cli::PreemptArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn preempt(session: &mut Session, store: &Store, args: cli::PreemptArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let context = Context::new(session, &agent);
     authority::reach_records(context, "preempt")?;
@@ -209,11 +205,10 @@ fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     }
 }
 
-pub fn resume(session: &mut Session, args: cli::ResumeArgs) -> Result<Status> {
-    let store = session.store()?;
-    let mut names = authority::governed(session, &store, &args.agents.agents, args.agents.all)?;
+pub fn resume(session: &mut Session, store: &Store, args: cli::ResumeArgs) -> Result<Status> {
+    let mut names = authority::governed(session, store, &args.agents.agents, args.agents.all)?;
     if args.agents.all {
-        names.retain(|name| is_suspended(&store, name).unwrap_or(true));
+        names.retain(|name| is_suspended(store, name).unwrap_or(true));
     }
     Ok(session.each_agent(&names, args.agents.all, |session, name| {
         resume_one(Context::new(session, &store.agent(name)?))
@@ -251,8 +246,7 @@ fn resume_one(context: Context<'_>) -> Result<Status> {
 
 const ASKED_FOR: &str = "asked for by the operator";
 
-pub fn recover(session: &Session, args: cli::RecoverArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn recover(session: &mut Session, store: &Store, args: cli::RecoverArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let context = Context::new(session, &agent);
     session.is_about(agent.name());

@@ -34,6 +34,7 @@ use crate::error::{Result, Status};
 use crate::model::zone;
 use crate::process::spawn;
 use crate::report::output::{Output, Style};
+use crate::store::Store;
 
 pub use completing::complete;
 pub use pages::refuse_usage;
@@ -79,8 +80,18 @@ fn style(global: &Global) -> Style {
     Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color }
 }
 
+/// Returns a command that opens the store for `run`.
+fn on_store<A>(
+    run: impl FnOnce(&mut Session, &Store, A) -> Result<Status>,
+) -> impl FnOnce(&mut Session, A) -> Result<Status> {
+    |session, args| {
+        let store = session.store()?;
+        run(session, &store, args)
+    }
+}
+
 macro_rules! dispatch {
-    ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:path,)* })*) => {
+    ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:expr,)* })*) => {
         fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
             match command {
                 $($(Command::$variant(args) => $run(session, args),)*)*

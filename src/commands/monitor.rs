@@ -19,14 +19,14 @@ use crate::report::text::{count, relative};
 use crate::report::timeline::{FleetHistory, html};
 use crate::report::usage::{Budget, UsageTable};
 use crate::rules::limits::left;
+use crate::store::Store;
 
 use super::args::{answer_verbatim, several_agents, time_or_ago};
 
-pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn usage(session: &mut Session, store: &Store, args: cli::UsageArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?;
-    let chosen = several_agents(&store, &args.agents)?;
+    let chosen = several_agents(store, &args.agents)?;
     let (group, group_of): (_, fn(&AgentName, &Run) -> String) = match args.by {
         UsageBy::Agent => ("agent", |agent, _| agent.to_string()),
         UsageBy::Day => {
@@ -72,12 +72,11 @@ pub fn usage(session: &mut Session, args: cli::UsageArgs) -> Result<Status> {
     Ok(status)
 }
 
-pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn metrics(session: &mut Session, store: &Store, args: cli::MetricsArgs) -> Result<Status> {
     let names = store.agents()?;
     let now = session.clock.now();
     let mut status = Status::Done;
-    let readings = readings(&store, &names, now, |name, error| {
+    let readings = readings(store, &names, now, |name, error| {
         session.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
         status = status.graver(error.exit_status());
     });
@@ -94,8 +93,7 @@ pub fn metrics(session: &mut Session, args: cli::MetricsArgs) -> Result<Status> 
     Ok(status)
 }
 
-pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn report(session: &mut Session, store: &Store, args: cli::ReportArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?.min(now);
     let to_stdout = args.output == Path::new("-");
@@ -104,7 +102,7 @@ pub fn report(session: &mut Session, args: cli::ReportArgs) -> Result<Status> {
             .with_hint("name a file: --output report.html"));
     }
     let named = &args.agents.agents;
-    let mut names = agents(&store, named, named.is_empty())?;
+    let mut names = agents(store, named, named.is_empty())?;
     names.sort();
     let home = store.anchor().home().to_string_lossy().into_owned();
     let mut history = FleetHistory { home, since, now, agents: Vec::new(), unreadable: Vec::new() };

@@ -28,24 +28,23 @@ use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
 use crate::store::{Rejected, Store};
 
-pub fn queue(session: &mut Session, args: CommandGroup<QueueCommand>) -> Result<Status> {
-    let store = session.store()?;
+pub fn queue(session: &mut Session, store: &Store, args: CommandGroup<QueueCommand>) -> Result<Status> {
     let named = |message: &RecordArg, what| {
-        let (name, id) = lookup::message(&store, optional_agent(&message.agent)?, what, &message.id)?;
+        let (name, id) = lookup::message(store, optional_agent(&message.agent)?, what, &message.id)?;
         Ok::<_, Error>((store.agent(&name)?, id))
     };
     match args.command {
         QueueCommand::List { agents, limit } => {
-            each_listed(session, &store, &agents, |context| list(context, limit))
+            each_listed(session, store, &agents, |context| list(context, limit))
         }
-        QueueCommand::Dead { agents, ack: false } => each_listed(session, &store, &agents, dead),
+        QueueCommand::Dead { agents, ack: false } => each_listed(session, store, &agents, dead),
         QueueCommand::Dead { agents, ack: true } => {
             // Each output line already names its agent, so no separate label is printed.
-            let chosen = Chosen { are_told_apart: false, ..several_agents(&store, &agents)? };
+            let chosen = Chosen { are_told_apart: false, ..several_agents(store, &agents)? };
             session
                 .each_chosen(&chosen, |session, name| acknowledge(Context::new(session, &store.agent(name)?)))
         }
-        QueueCommand::Rejected(args) => rejected(session, &store, args),
+        QueueCommand::Rejected(args) => rejected(session, store, args),
         QueueCommand::Show(message) => {
             let (agent, id) = named(&message, "message")?;
             show(Context::new(session, &agent), id)

@@ -10,11 +10,11 @@ use crate::cli::{self, ServiceManager};
 use crate::engine::session::Session;
 use crate::error::{Error, IoContext, Result, Status};
 use crate::report::text::templates;
+use crate::store::Store;
 
 use super::args::answer_verbatim;
 
-pub fn service(session: &Session, args: cli::ServiceArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn service(session: &mut Session, store: &Store, args: cli::ServiceArgs) -> Result<Status> {
     // The user's service manager runs commands as that user, who must own the state directory.
     let is_owner = store.local().check_may_change();
     let user = if args.user {

@@ -11,14 +11,14 @@ use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::{Error, IoContext, Result, Status};
 use crate::local::anchor::Anchor;
 use crate::report::text::count;
+use crate::store::Store;
 use crate::store::git::{InWorkTree, Merged, merge};
 
 use super::args::answer;
 
-pub fn sync(session: &Session, args: cli::SyncArgs) -> Result<Status> {
-    let store = session.store()?;
-    authority::outside(session, &store, "sync")?;
-    let exchange = RemoteSync::open(&store, args.remote.as_deref())?;
+pub fn sync(session: &mut Session, store: &Store, args: cli::SyncArgs) -> Result<Status> {
+    authority::outside(session, store, "sync")?;
+    let exchange = RemoteSync::open(store, args.remote.as_deref())?;
     let terms = SyncOptions { message: ("dormouse sync", ""), begins: true, takes: None };
     let found = exchange.run(session, &terms)?;
     found.print_quarantined(session);

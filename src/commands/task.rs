@@ -42,8 +42,7 @@ use super::args::{
     read_record, requester, required_agent, settings, text,
 };
 
-pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<Status> {
-    let store = session.store()?;
+pub fn task(session: &mut Session, store: &Store, args: CommandGroup<TaskCommand>) -> Result<Status> {
     match args.command {
         TaskCommand::Start(args) => {
             let (name, text) = agent_and_message(&args)?;
@@ -52,10 +51,10 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
             start(Context::new(session, &agent), args, text)
         }
         TaskCommand::List { agents, ended } => {
-            each_listed(session, &store, &agents, |context| list(context, ended))
+            each_listed(session, store, &agents, |context| list(context, ended))
         }
         TaskCommand::Status(task) => {
-            let (agent, id) = find_any::<Task>(&store, &task)?;
+            let (agent, id) = find_any::<Task>(store, &task)?;
             let task: Task = read_record(&agent, id)?;
             let mut waits = agent.read(|seen, _| seen.open::<Wait>())?;
             waits.retain(|wait| wait.is_active() && wait.task_id() == Some(task.id));
@@ -71,7 +70,7 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
             })
         }
         TaskCommand::Output { task, stderr, follow, bytes } => {
-            let (agent, id) = find_any::<Task>(&store, &task)?;
+            let (agent, id) = find_any::<Task>(store, &task)?;
             let agent = &agent;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let dir = agent.workdir().task(id);
@@ -83,12 +82,12 @@ pub fn task(session: &mut Session, args: CommandGroup<TaskCommand>) -> Result<St
             Ok(Status::Done)
         }
         TaskCommand::Input { id, agent, text } => {
-            let (agent, id) = find_any::<Task>(&store, &RecordArg { id, agent })?;
+            let (agent, id) = find_any::<Task>(store, &RecordArg { id, agent })?;
             authority::reach_records(Context::new(session, &agent), "speak to a task of")?;
             input(Context::new(session, &agent), id, text.as_deref())
         }
         TaskCommand::Stop { task, grace, force } => {
-            let (agent, id) = find_any::<Task>(&store, &task)?;
+            let (agent, id) = find_any::<Task>(store, &task)?;
             authority::reach_records(Context::new(session, &agent), "stop a task of")?;
             stop(Context::new(session, &agent), id, grace, force)
         }

@@ -40,21 +40,20 @@ const SECRET: Bound = Bound {
     hint: "name the file that has the secret and nothing else",
 };
 
-pub fn trigger(session: &mut Session, args: CommandGroup<TriggerCommand>) -> Result<Status> {
-    let store = session.store()?;
-    authority::owners(&store, "trigger")?;
+pub fn trigger(session: &mut Session, store: &Store, args: CommandGroup<TriggerCommand>) -> Result<Status> {
+    authority::owners(store, "trigger")?;
     match args.command {
         TriggerCommand::Create(args) => {
             let agent = store.agent(&required_agent(&args.agent)?)?;
             create(Context::new(session, &agent), args)
         }
         TriggerCommand::List { agents, revoked } => {
-            each_listed(session, &store, &agents, |context| list(context, revoked))
+            each_listed(session, store, &agents, |context| list(context, revoked))
         }
-        TriggerCommand::Show(trigger) => show(session, &store, &trigger),
-        TriggerCommand::Deliver(args) => deliver(session, &store, args),
-        TriggerCommand::Rotate { trigger, secret } => rotate(session, &store, &trigger, &secret),
-        TriggerCommand::Revoke(trigger) => revoke(session, &store, &trigger),
+        TriggerCommand::Show(trigger) => show(session, store, &trigger),
+        TriggerCommand::Deliver(args) => deliver(session, store, args),
+        TriggerCommand::Rotate { trigger, secret } => rotate(session, store, &trigger, &secret),
+        TriggerCommand::Revoke(trigger) => revoke(session, store, &trigger),
     }
 }
 

@@ -24,28 +24,27 @@ use crate::report::output::Tone;
 use crate::report::text::{count, present};
 use crate::rules::due::{Overdue, overdue};
 use crate::rules::transition::draft::Draft;
-use crate::store::{AgentTxn, Collected, Finding, Remedy, Swept};
+use crate::store::{AgentTxn, Collected, Finding, Remedy, Store, Swept};
 
 /// Hint for a state directory that no process ticks.
 const TICK: &str =
     "`dormouse tick --all` runs the steps, `dormouse service` prints a configuration that runs them";
 
-pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn doctor(session: &mut Session, store: &Store, args: cli::DoctorArgs) -> Result<Status> {
     let named = &args.agents.agents;
     if args.repair && named.is_empty() {
-        authority::outside(session, &store, "repair")?;
+        authority::outside(session, store, "repair")?;
     }
     if args.merge_driver {
-        authority::outside(session, &store, "register a merge driver for")?;
+        authority::outside(session, store, "register a merge driver for")?;
     }
-    if args.merge_driver && sync::register(&store)? {
+    if args.merge_driver && sync::register(store)? {
         let merges = "git merges the files of this state directory by `dormouse merge-driver`, in this clone";
         session.out.note(merges);
     }
     let mut totals = CheckTotals::default();
     if args.quick {
-        for finding in checks::quick(&store, session.clock.now())? {
+        for finding in checks::quick(store, session.clock.now())? {
             totals.report(session, &finding, Ok(false));
         }
     } else if named.is_empty() {
@@ -54,7 +53,7 @@ pub fn doctor(session: &mut Session, args: cli::DoctorArgs) -> Result<Status> {
             totals.report(session, &finding, repaired);
         }
     }
-    let names = if args.quick { Vec::new() } else { agents(&store, named, named.is_empty())? };
+    let names = if args.quick { Vec::new() } else { agents(store, named, named.is_empty())? };
     let mut status = session.each_agent(&names, named.is_empty(), |session, name| {
         let agent = store.agent(name)?;
         if args.repair {
@@ -288,14 +287,13 @@ impl GcReport {
     }
 }
 
-pub fn gc(session: &mut Session, args: cli::GcArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn gc(session: &mut Session, store: &Store, args: cli::GcArgs) -> Result<Status> {
     let keep = args.keep.map(|span| Keep(Some(span)));
     let named = args.agents.agents;
     if named.is_empty() {
-        authority::outside(session, &store, "collect the garbage of")?;
+        authority::outside(session, store, "collect the garbage of")?;
     }
-    let names = authority::governed(session, &store, &named, named.is_empty())?;
+    let names = authority::governed(session, store, &named, named.is_empty())?;
     Ok(session.each_agent(&names, named.is_empty(), |session, name| {
         let agent = store.agent(name)?;
         authority::reach(Context::new(session, &agent), "gc")?;

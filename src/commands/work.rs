@@ -41,8 +41,7 @@ fn change<T>(context: Context<'_>, rule: impl FnOnce(&mut Draft) -> Result<T, Re
     Ok(context.change(rule)?.made)
 }
 
-pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<Status> {
-    let store = session.store()?;
+pub fn work(session: &mut Session, store: &Store, args: CommandGroup<WorkCommand>) -> Result<Status> {
     match args.command {
         WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {
             let (name, said) = agent_and_text(objective)?;
@@ -61,9 +60,9 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
         }
         WorkCommand::List { agents, state, scheduling_state } => {
             let state = state.unwrap_or(WorkState::Open);
-            each_listed(session, &store, &agents, |context| list_work(context, state, scheduling_state))
+            each_listed(session, store, &agents, |context| list_work(context, state, scheduling_state))
         }
-        WorkCommand::Show(item) => show_work(session, &store, &item),
+        WorkCommand::Show(item) => show_work(session, store, &item),
         WorkCommand::Update { item, objective, plan_status, todo, plan } => {
             let change = WorkChange {
                 objective: optional_text("--objective", objective)?,
@@ -71,24 +70,24 @@ pub fn work(session: &mut Session, args: CommandGroup<WorkCommand>) -> Result<St
                 todo: Some(steps(&todo)?).filter(|todo| !todo.is_empty()),
                 plan: plan.map(|word| plan_text("--plan", &word)).transpose()?,
             };
-            change_work(session, &store, &item, |draft, id| work::update(draft, id, change))
+            change_work(session, store, &item, |draft, id| work::update(draft, id, change))
         }
         WorkCommand::Pick { item, clear_blocker, reason } => {
             let reason = optional_text("--reason", reason.filter(|_| clear_blocker))?;
-            change_work(session, &store, &item, |draft, id| work::pick(draft, id, reason))
+            change_work(session, store, &item, |draft, id| work::pick(draft, id, reason))
         }
         WorkCommand::Block { item, reason, recheck } => {
             let reason = short_text("--reason", &reason)?;
-            change_work(session, &store, &item, |draft, id| work::block(draft, id, reason, recheck))
+            change_work(session, store, &item, |draft, id| work::block(draft, id, reason, recheck))
         }
         WorkCommand::Unblock { item, reason } => {
             let reason = short_text("--reason", &reason)?;
-            change_work(session, &store, &item, |draft, id| work::unblock(draft, id, &reason))
+            change_work(session, store, &item, |draft, id| work::unblock(draft, id, &reason))
         }
         WorkCommand::Complete { item, result } => {
-            complete_work(session, &store, &item, optional_text("--result", result)?)
+            complete_work(session, store, &item, optional_text("--result", result)?)
         }
-        WorkCommand::Plan { id, agent, text } => plan(session, &store, &RecordArg { id, agent }, text),
+        WorkCommand::Plan { id, agent, text } => plan(session, store, &RecordArg { id, agent }, text),
     }
 }
 

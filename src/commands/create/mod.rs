@@ -102,21 +102,20 @@ fn part_of(grant: &str) -> Result<(DatabaseRole, &str)> {
     }
 }
 
-pub fn create(session: &Session, args: cli::CreateArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn create(session: &mut Session, store: &Store, args: cli::CreateArgs) -> Result<Status> {
     let name = args.agent.clone();
-    let parent = authority::parent(session, &store, args.parent.clone())?;
+    let parent = authority::parent(session, store, args.parent.clone())?;
     if let Some(parent) = &parent {
         store.agent(parent)?;
     }
     if let Some(profile) = &args.profile {
-        check_profile(&store, profile)?;
+        check_profile(store, profile)?;
     }
     let template = args.template.as_deref().and_then(template::named);
     let (path, text) = policy_text(&args, &name, template)?;
     let policy = store.local().policy_from(&path.to_string_lossy(), &text)?;
     let has_command = policy.turn.command.is_some();
-    let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
+    let mut secret = Secret::draw(session, store, &Verify::Secret, args.secret_file.as_deref())?;
     let (path, mut script) = match template {
         Some(template) => {
             let (path, new) = write_script(template, store.anchor().home(), &name)?;
@@ -132,7 +131,7 @@ pub fn create(session: &Session, args: cli::CreateArgs) -> Result<Status> {
         hooks: Vec::new(),
         secret_sha256: secret.sha256(),
     };
-    let (trigger_id, mut object) = make_with(session, &store, new, &mut secret, script.as_mut())?;
+    let (trigger_id, mut object) = make_with(session, store, new, &mut secret, script.as_mut())?;
     if let Some(path) = &path {
         object["script"] = json!(path);
     }
@@ -159,18 +158,17 @@ pub fn create(session: &Session, args: cli::CreateArgs) -> Result<Status> {
     Ok(Status::Done)
 }
 
-pub fn clone(session: &Session, args: cli::CloneArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn clone(session: &mut Session, store: &Store, args: cli::CloneArgs) -> Result<Status> {
     let model = store.agent(&args.agent)?;
     // Settings and hooks may contain secrets, so the caller needs access to the agent's records.
     authority::reach_records(Context::new(session, &model), "clone")?;
     let name = args.new;
     let identity = model.identity()?;
-    let parent = authority::parent(session, &store, identity.parent)?;
+    let parent = authority::parent(session, store, identity.parent)?;
     let policy = model.policy_text()?;
     model.policy()?;
     let (hooks, others) = model.local().own_hooks()?;
-    let mut secret = Secret::draw(session, &store, &Verify::Secret, args.secret_file.as_deref())?;
+    let mut secret = Secret::draw(session, store, &Verify::Secret, args.secret_file.as_deref())?;
     let new = AgentRequest {
         name: name.clone(),
         parent,
@@ -179,7 +177,7 @@ pub fn clone(session: &Session, args: cli::CloneArgs) -> Result<Status> {
         hooks,
         secret_sha256: secret.sha256(),
     };
-    let (trigger_id, mut object) = make_with(session, &store, new, &mut secret, None)?;
+    let (trigger_id, mut object) = make_with(session, store, new, &mut secret, None)?;
     object["cloned_from"] = json!(model.name());
     session.out.result(&object, |out| {
         format!("created {name}, like {}\ntrigger {trigger_id}\n{}", model.name(), secret.line(out))

@@ -15,7 +15,7 @@ use crate::model::id::{MessageId, RunId};
 use crate::model::message::Settlement;
 use crate::report::output::{OutputListener, listener};
 use crate::report::step::StepReport;
-use crate::store::RecordWatch;
+use crate::store::{RecordWatch, Store};
 
 use super::awaiting::{WaitLimit, is_reported, note_queued, print_result, refuse_closed, time_left, wait};
 
@@ -25,8 +25,7 @@ const OUTPUT_POLL: Duration = Duration::from_millis(500);
 /// Minimum wait for a due time, because a step exactly at its due time may find nothing to do.
 const PAUSE: Duration = Duration::from_millis(20);
 
-pub fn ask(session: &mut Session, args: cli::AskArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn ask(session: &mut Session, store: &Store, args: cli::AskArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
     refuse_from_inside(Context::new(session, &agent), "ask")?;

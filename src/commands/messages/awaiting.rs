@@ -28,14 +28,13 @@ use crate::store::{Agent, RecordWatch, Store, moved_away};
 
 use super::{AdmittedArrival, closed};
 
-pub fn wait_until(session: &Session, args: cli::AwaitArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn wait_until(session: &mut Session, store: &Store, args: cli::AwaitArgs) -> Result<Status> {
     let deadline = WaitLimit::after(args.timeout);
     if let Some(part) = &args.message {
         let [name] = args.agents.as_slice() else {
             return Err(Error::usage("--message: a message has one agent; name that one alone"));
         };
-        let (agent, id) = (store.agent(name)?, message(&store, name, part)?);
+        let (agent, id) = (store.agent(name)?, message(store, name, part)?);
         return await_all(Context::new(session, &agent), &[AdmittedArrival::queued(id)], &deadline, false);
     }
     let mut waiting = args.agents.iter().map(|name| store.agent(name)).collect::<Result<Vec<_>>>()?;

@@ -34,9 +34,8 @@ use crate::store::{Agent, Store};
 use awaiting::{WaitLimit, await_all, refuse_closed};
 use sender::Sender;
 
-pub fn enqueue(session: &Session, args: cli::EnqueueArgs) -> Result<Status> {
-    let store = session.store()?;
-    if let Some((message, status)) = enqueue_unseen(session, &store, &args)? {
+pub fn enqueue(session: &mut Session, store: &Store, args: cli::EnqueueArgs) -> Result<Status> {
+    if let Some((message, status)) = enqueue_unseen(session, store, &args)? {
         session.is_about(&args.agent);
         say(session, &args.agent, &AdmittedArrival::queued(message.id));
         say_if_closed(session, &args.agent, status);
@@ -46,7 +45,7 @@ pub fn enqueue(session: &Session, args: cli::EnqueueArgs) -> Result<Status> {
     let context = Context::new(session, &agent);
     session.is_about(agent.name());
     if args.awaits {
-        authority::owners(&store, "--await")?;
+        authority::owners(store, "--await")?;
         authority::refuse_from_inside(context, "wait for")?;
         // A stopped agent is accepted if a dedupe key is given, because an earlier message with the
         // key may have ended already.
@@ -56,7 +55,7 @@ pub fn enqueue(session: &Session, args: cli::EnqueueArgs) -> Result<Status> {
     }
     let deadline = WaitLimit::after(args.timeout);
     if args.within.is_some() || args.at.is_some() {
-        authority::owners(&store, "--in and --at")?;
+        authority::owners(store, "--in and --at")?;
     }
     let later = match &args.at {
         Some(word) => Some(moment("--at", word, session.clock.now(), args.past_ok)?),
@@ -197,18 +196,17 @@ fn submission(
     Ok(submission)
 }
 
-pub fn wake(session: &Session, args: cli::WakeArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn wake(session: &mut Session, store: &Store, args: cli::WakeArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
     let mut stamp = session.clock.stamp()?;
     if args.wait.is_some() {
-        authority::owners(&store, "--wait")?;
+        authority::owners(store, "--wait")?;
     }
-    let limits = sender::policy(&store, &agent)?.limits;
+    let limits = sender::policy(store, &agent)?.limits;
     let bound = Bound::message("the hint", limits.max_message);
     let guest = store.guest();
-    let caller = if guest.is_none() { session.caller(&store)? } else { None };
+    let caller = if guest.is_none() { session.caller(store)? } else { None };
     let hops = one_further(caller.as_ref().and_then(|caller| caller.hops), &limits)?;
     if let Some(user) = guest {
         sender::check_name(user, args.source.as_deref())?;
@@ -223,7 +221,7 @@ pub fn wake(session: &Session, args: cli::WakeArgs) -> Result<Status> {
         bound.check(reason.len() as u64)?;
     }
     if args.trigger.is_some() {
-        authority::owners(&store, "--trigger")?;
+        authority::owners(store, "--trigger")?;
     }
     let trigger_id = open_id::<Trigger>(&agent, args.trigger.as_deref())?;
     let trigger = trigger_id.map(|id| agent.read(|seen, _| active_trigger(&seen, id))).transpose()?;

@@ -20,6 +20,7 @@ use super::change;
 use crate::commands::args::{
     agent_and_text, answer, find_open, moment, parse, requester, several_agents, text, wrong_word,
 };
+use crate::store::Store;
 
 /// Returns the zone of a timer's schedule, or the local zone if it has none.
 fn zone_of(timer: &Timer) -> Zone {
@@ -30,8 +31,7 @@ fn zone_of(timer: &Timer) -> Zone {
     named.or_else(|| zone::local().ok().cloned()).unwrap_or(Zone::UTC)
 }
 
-pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<Status> {
-    let store = session.store()?;
+pub fn timer(session: &mut Session, store: &Store, args: CommandGroup<TimerCommand>) -> Result<Status> {
     match args.command {
         TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up, grace, name: key } => {
             let (name, word) = agent_and_text(said)?;
@@ -67,7 +67,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
             })
         }
         TimerCommand::List(agents) => {
-            let chosen = several_agents(&store, &agents)?;
+            let chosen = several_agents(store, &agents)?;
             let (now, mut timers) = (session.clock.now(), Vec::new());
             let status = session.each_chosen(&chosen, |_, name| {
                 let open = store.agent(name)?.read(|seen, _| seen.open::<Timer>())?;
@@ -83,7 +83,7 @@ pub fn timer(session: &mut Session, args: CommandGroup<TimerCommand>) -> Result<
             Ok(status)
         }
         TimerCommand::Cancel(timer) => {
-            let (agent, id) = find_open::<Timer>(&store, &timer)?;
+            let (agent, id) = find_open::<Timer>(store, &timer)?;
             let timer = change(Context::new(session, &agent), |draft| timer::cancel(draft, id))?;
             answer(session, &timer, |_| format!("cancelled {}", timer.id))
         }

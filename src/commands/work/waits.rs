@@ -24,25 +24,24 @@ use crate::store::Store;
 
 use super::{CHANGE, change};
 
-pub fn wait(session: &mut Session, args: cli::WaitArgs) -> Result<Status> {
-    let store = session.store()?;
+pub fn wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     match args.command {
         Some(WaitCommand::List { agents, state }) => {
             let states = wait_states(&state)?;
-            each_listed(session, &store, &agents, |context| list_waits(context, &states))
+            each_listed(session, store, &agents, |context| list_waits(context, &states))
         }
         Some(WaitCommand::Show(wait)) => {
-            let (agent, id) = find_any::<Wait>(&store, &wait)?;
+            let (agent, id) = find_any::<Wait>(store, &wait)?;
             say_wait(session, &read_record(&agent, id)?);
             Ok(Status::Done)
         }
         Some(WaitCommand::Cancel(wait)) => {
-            let (agent, id) = find_open::<Wait>(&store, &wait)?;
+            let (agent, id) = find_open::<Wait>(store, &wait)?;
             change(Context::new(session, &agent), |draft| wait::cancel(draft, id))?;
             let object = json!({ "agent": agent.name(), "wait_id": id, "action": "cancelled" });
             answer(session, &object, |_| format!("cancelled {id}"))
         }
-        None => set_wait(session, &store, args),
+        None => set_wait(session, store, args),
     }
 }
 
