@@ -292,14 +292,12 @@ pub fn each_listed(
 
 /// Finds the open record that the arguments name. Returns its agent and its id.
 pub fn find_open<'s, T: OpenRecord>(store: &'s Store, args: &RecordArg) -> Result<(Agent<'s>, T::Id)> {
-    let (name, id) = lookup::open::<T>(store, optional_agent(&args.agent)?, &args.id)?;
-    Ok((store.agent(&name)?, id))
+    lookup::open::<T>(store, optional_agent(&args.agent)?, &args.id)
 }
 
 /// Finds the record that the arguments name, open or ended. Returns its agent and its id.
 pub fn find_any<'s, T: OpenRecord>(store: &'s Store, args: &RecordArg) -> Result<(Agent<'s>, T::Id)> {
-    let (name, id) = lookup::open_or_archived::<T>(store, optional_agent(&args.agent)?, &args.id)?;
-    Ok((store.agent(&name)?, id))
+    lookup::open_or_archived::<T>(store, optional_agent(&args.agent)?, &args.id)
 }
 
 /// Parses the JSON of `--body-json`.

@@ -29,8 +29,7 @@ pub fn run(session: &mut Session, store: &Store, args: CommandGroup<RunCommand>)
             each_listed(session, store, &agents, |context| list(context, limit))
         }
         RunCommand::Show { id, agent, stdout, stderr, follow } => {
-            let (name, id) = lookup::run(store, optional_agent(&agent)?, &id)?;
-            let agent = store.agent(&name)?;
+            let (agent, id) = lookup::run(store, optional_agent(&agent)?, &id)?;
             let context = Context::new(session, &agent);
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             if follow || stdout || stderr {

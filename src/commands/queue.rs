@@ -30,8 +30,7 @@ use crate::store::{Rejected, Store};
 
 pub fn queue(session: &mut Session, store: &Store, args: CommandGroup<QueueCommand>) -> Result<Status> {
     let named = |message: &RecordArg, what| {
-        let (name, id) = lookup::message(store, optional_agent(&message.agent)?, what, &message.id)?;
-        Ok::<_, Error>((store.agent(&name)?, id))
+        lookup::message(store, optional_agent(&message.agent)?, what, &message.id)
     };
     match args.command {
         QueueCommand::List { agents, limit } => {

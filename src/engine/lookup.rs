@@ -20,22 +20,23 @@ pub const LATEST: &str = "latest";
 
 /// Returns the agent and the only id that contains `part`, among the ids that `ids` lists for an
 /// agent, or the newest id for [`LATEST`]. Accepts agent and id in the wrong order.
-fn find<Id: std::fmt::Display + Ord + Copy>(
-    store: &Store,
+fn find<'s, Id: std::fmt::Display + Ord + Copy>(
+    store: &'s Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
     ids: impl Fn(&Agent<'_>) -> Result<Vec<Id>>,
-) -> Result<(AgentName, Id)> {
+) -> Result<(Agent<'s>, Id)> {
+    let of_agent = |(name, id): (AgentName, Id)| Ok((store.agent(&name)?, id));
     let wrong = match find_in(store, agent.as_ref(), what, part, &ids) {
         Err(error @ (Error::Usage { .. } | Error::NoRecord { .. } | Error::NoAgent { .. })) => error,
-        found => return found,
+        found => return found.and_then(of_agent),
     };
     let is_agent = |name: &AgentName| store.agent(name).is_ok();
     let Some(meant) = part.parse().ok().filter(is_agent) else { return Err(wrong) };
     let of = match agent {
         Some(other) if !is_agent(&other) => {
-            return find_in(store, Some(&meant), what, other.as_str(), &ids);
+            return find_in(store, Some(&meant), what, other.as_str(), &ids).and_then(of_agent);
         }
         Some(agent) => agent,
         None => meant,
@@ -115,12 +116,12 @@ pub fn waiting_or_ended(seen: &Snapshot<'_>, id: MessageId) -> Result<Option<Mes
 }
 
 /// Looks up a message by `part` of its id. Returns its agent and its id. `what`: noun in errors.
-pub fn message(
-    store: &Store,
+pub fn message<'s>(
+    store: &'s Store,
     agent: Option<AgentName>,
     what: &'static str,
     part: &str,
-) -> Result<(AgentName, MessageId)> {
+) -> Result<(Agent<'s>, MessageId)> {
     find(store, agent, what, part, |agent| {
         agent.read(|seen, _| {
             let mut ids: Vec<MessageId> = seen.keys()?.into_iter().map(|key| key.id).collect();
@@ -141,20 +142,20 @@ pub fn message(
 }
 
 /// Looks up a record of type `T` that has not ended, by `part` of its id.
-pub fn open<T: OpenRecord>(
-    store: &Store,
+pub fn open<'s, T: OpenRecord>(
+    store: &'s Store,
     agent: Option<AgentName>,
     part: &str,
-) -> Result<(AgentName, T::Id)> {
+) -> Result<(Agent<'s>, T::Id)> {
     find(store, agent, nouns::<T>().1, part, |agent| agent.read(|seen, _| seen.open_ids::<T>()))
 }
 
 /// Looks up a record of type `T`, ended or not, by `part` of its id.
-pub fn open_or_archived<T: OpenRecord>(
-    store: &Store,
+pub fn open_or_archived<'s, T: OpenRecord>(
+    store: &'s Store,
     agent: Option<AgentName>,
     part: &str,
-) -> Result<(AgentName, T::Id)> {
+) -> Result<(Agent<'s>, T::Id)> {
     find(store, agent, nouns::<T>().0, part, |agent| {
         agent.read(|seen, _| {
             let mut ids = seen.open_ids::<T>()?;
@@ -171,7 +172,7 @@ pub fn open_or_archived<T: OpenRecord>(
 }
 
 /// Looks up a run, live or settled, by `part` of its id.
-pub fn run(store: &Store, agent: Option<AgentName>, part: &str) -> Result<(AgentName, RunId)> {
+pub fn run<'s>(store: &'s Store, agent: Option<AgentName>, part: &str) -> Result<(Agent<'s>, RunId)> {
     find(store, agent, "run", part, |agent| {
         agent.read(|seen, state| {
             let live = state.current_run.map(|run| run.run_id);
