@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::cli::{BriefsArgs, CommandGroup, EventsArgs, LogsArgs, RunCommand};
 use crate::commands::args::{answer, each_listed, optional_agent, several_agents, time_or_ago};
 use crate::engine::context::Context;
-use crate::engine::follow::{Beginning, Follower, OutputTail, ProcessOutput};
+use crate::engine::follow::{Beginning, Follower, OutputTail, print_output};
 use crate::engine::lookup;
 use crate::engine::session::{Chosen, Session};
 use crate::error::{Error, Result, Status};
@@ -105,13 +105,10 @@ fn show(Context { session, agent }: Context<'_>, id: RunId) -> Result<Status> {
 }
 
 fn show_output(context: Context<'_>, run: RunId, stream: Stream, is_followed: bool) -> Result<Status> {
-    let Context { session, agent } = context;
-    let dir = agent.workdir().run(run);
-    let output = ProcessOutput { agent, dir, stream, last: None };
+    let dir = context.agent.workdir().run(run);
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
-    let has_ended = || Ok(agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
-    output.print(session, is_followed, object, has_ended)?;
-    Ok(Status::Done)
+    let has_ended = || Ok(context.agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
+    print_output(context, (&dir, stream, None), is_followed, object, has_ended)
 }
 
 pub fn briefs(session: &mut Session, store: &Store, args: BriefsArgs) -> Result<Status> {

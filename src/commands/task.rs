@@ -11,7 +11,7 @@ use crate::engine::authority;
 use crate::engine::context::Context;
 use crate::engine::effects::Effect;
 use crate::engine::environment::{claimant, environment};
-use crate::engine::follow::ProcessOutput;
+use crate::engine::follow::print_output;
 use crate::engine::monitor::{KILL_GRACE, LeaseKeeper, of_task};
 use crate::engine::owner::{away_task, out_of_reach};
 use crate::engine::session::Session;
@@ -71,15 +71,12 @@ pub fn task(session: &mut Session, store: &Store, args: CommandGroup<TaskCommand
         }
         TaskCommand::Output { task, stderr, follow, bytes } => {
             let (agent, id) = find_any::<Task>(store, &task)?;
-            let agent = &agent;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
             let dir = agent.workdir().task(id);
-            let output = ProcessOutput { agent, dir, stream, last: bytes };
             let object = |text: &str| json!({ "task_id": id, "text": text });
-            output.print(session, follow, object, || {
-                Ok(read_record::<Task>(agent, id)?.status.is_terminal())
-            })?;
-            Ok(Status::Done)
+            let has_ended = || Ok(read_record::<Task>(&agent, id)?.status.is_terminal());
+            let context = Context::new(session, &agent);
+            print_output(context, (&dir, stream, bytes), follow, object, has_ended)
         }
         TaskCommand::Input { id, agent, text } => {
             let (agent, id) = find_any::<Task>(store, &RecordArg { id, agent })?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use crate::error::Result;
+use crate::error::{Result, Status};
 use crate::local::workdir::{Dir, GrowingLog, Stream};
 use crate::model::event::Event;
 use crate::model::id::{AgentName, RunId};
@@ -12,7 +12,7 @@ use crate::model::time::Time;
 use crate::report::text::Characters;
 use crate::store::{Agent, RecordWatch};
 
-use super::session::Session;
+use super::context::Context;
 
 /// Follows the events of agents. Returns each event of an agent once, ordered by sequence number.
 #[derive(Debug, Default)]
@@ -70,55 +70,44 @@ impl Follower {
     }
 }
 
-/// Output of a process of an agent, to be printed.
-pub struct ProcessOutput<'a> {
-    pub agent: &'a Agent<'a>,
-    /// Directory of the run or task.
-    pub dir: Dir,
-    pub stream: Stream,
-    /// Maximum of earlier output to print, in bytes; `None` for all.
-    pub last: Option<u64>,
-}
-
-impl ProcessOutput<'_> {
-    /// Prints the output so far; with `is_followed` also further output until the process has
-    /// ended. `object` makes the JSON object for a piece of output.
-    pub fn print(
-        &self,
-        session: &Session,
-        is_followed: bool,
-        object: impl Fn(&str) -> Value,
-        has_ended: impl Fn() -> Result<bool>,
-    ) -> Result<()> {
-        if self.agent.store().properties().is_shared && !self.dir.exists() {
-            session.out.note(
-                "this machine has no output of it: there is none, or it is on the machine on which it ran",
-            );
+/// Prints the output of a process so far, and if followed also all further output until the process
+/// has ended. `dir`: directory of the run or task. `last`: maximum of earlier output to print, in
+/// bytes; `None` for all. `object` makes the JSON object for a piece of output.
+pub fn print_output(
+    Context { session, agent }: Context<'_>,
+    (dir, stream, last): (&Dir, Stream, Option<u64>),
+    is_followed: bool,
+    object: impl Fn(&str) -> Value,
+    has_ended: impl Fn() -> Result<bool>,
+) -> Result<Status> {
+    if agent.store().properties().is_shared && !dir.exists() {
+        session
+            .out
+            .note("this machine has no output of it: there is none, or it is on the machine on which it ran");
+    }
+    let mut log = dir.follow(stream, last);
+    let mut characters = Characters::default();
+    let mut watch = is_followed.then(RecordWatch::new);
+    loop {
+        if let Some(watch) = &mut watch {
+            watch.follow_records(agent);
+            watch.follow_output(dir);
         }
-        let mut log = self.dir.follow(self.stream, self.last);
-        let mut characters = Characters::default();
-        let mut watch = is_followed.then(RecordWatch::new);
-        loop {
-            if let Some(watch) = &mut watch {
-                watch.follow_records(self.agent);
-                watch.follow_output(&self.dir);
+        // The end is checked before the last read, so that the read misses no output.
+        let is_over = !is_followed || has_ended()?;
+        let said = log.news()?;
+        if session.out.is_json() {
+            let text = characters.take(&said, is_over);
+            if !text.is_empty() || !is_followed {
+                session.out.json_line(&object(&text));
             }
-            // The end is checked before the last read, so that the read misses no output.
-            let is_over = !is_followed || has_ended()?;
-            let said = log.news()?;
-            if session.out.is_json() {
-                let text = characters.take(&said, is_over);
-                if !text.is_empty() || !is_followed {
-                    session.out.json_line(&object(&text));
-                }
-            } else {
-                session.out.log(&said, &mut characters, is_over);
-            }
-            session.out.flush();
-            match &mut watch {
-                Some(watch) if !is_over && session.out.has_reader() => watch.wait(None),
-                Some(_) | None => return Ok(()),
-            }
+        } else {
+            session.out.log(&said, &mut characters, is_over);
+        }
+        session.out.flush();
+        match &mut watch {
+            Some(watch) if !is_over && session.out.has_reader() => watch.wait(None),
+            Some(_) | None => return Ok(Status::Done),
         }
     }
 }
