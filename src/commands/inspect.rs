@@ -89,7 +89,12 @@ pub fn list(session: &mut Session, store: &Store, args: cli::ListArgs) -> Result
         let columns = if columns.is_empty() { Column::ALL } else { &columns };
         let text = list::text(&lines, columns, session.out.width(), &session.out, now);
         session.out.line(&text);
-        say_questions(session, &lines);
+        // The table is too narrow for the agents' questions to the operator.
+        let questions =
+            lines.iter().flat_map(|line| line.questions().map(|question| (&line.agent, question)));
+        for (agent, question) in questions.take(QUESTIONS) {
+            session.out.note(&format!("{agent}: {question}"));
+        }
         if left_out > 0 {
             session.out.note(&format!("{left_out} more; --limit 0 lists all"));
         }
@@ -101,15 +106,6 @@ pub fn list(session: &mut Session, store: &Store, args: cli::ListArgs) -> Result
 
 /// Maximum number of questions from agents to the operator that `list` shows.
 const QUESTIONS: usize = 5;
-
-/// Shows the agents' questions to the operator below the table, which is too narrow for them.
-fn say_questions(session: &Session, lines: &[ListRow]) {
-    let questions =
-        lines.iter().flat_map(|line| line.questions().map(move |question| (&line.agent, question)));
-    for (agent, question) in questions.take(QUESTIONS) {
-        session.out.note(&format!("{agent}: {question}"));
-    }
-}
 
 pub fn explain(session: &mut Session, store: &Store, args: cli::ExplainArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;

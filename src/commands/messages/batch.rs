@@ -123,7 +123,9 @@ fn batch_message(
     submission: Submission,
     stamp: &mut Stamp,
 ) -> Result<Message> {
-    sender::check_line(agent.store(), &submission)?;
+    let needs =
+        [("work_item_id", submission.work_item_id.is_some()), ("wait_id", submission.wait_id.is_some())];
+    sender::judge(agent.store().guest(), submission.origin.as_deref(), submission.kind, needs)?;
     let speaker = sender.speaker();
     let message =
         make(agent.name(), submission, speaker, &sender.policy.limits, stamp)?.triggering(sender.trigger);

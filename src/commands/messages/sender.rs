@@ -11,7 +11,7 @@ use crate::model::continuation::TriggerKind;
 use crate::model::message::{MessageKind, Origin, OriginKind};
 use crate::model::policy::Policy;
 use crate::model::refusal::Refusal;
-use crate::model::submission::{Caller, Speaker, Submission};
+use crate::model::submission::{Caller, Speaker};
 use crate::rules::admission::kinds;
 use crate::store::{Agent, Store};
 
@@ -51,14 +51,8 @@ impl Sender {
     }
 }
 
-/// Refuses fields of a batch line that are reserved for the owner of the state directory.
-pub fn check_line(store: &Store, line: &Submission) -> Result<(), Refusal> {
-    let needs = [("work_item_id", line.work_item_id.is_some()), ("wait_id", line.wait_id.is_some())];
-    judge(store.guest(), line.origin.as_deref(), line.kind, needs)
-}
-
 /// Refuses fields and values that only the owner of the state directory may set.
-fn judge(
+pub fn judge(
     user: Option<&str>,
     origin: Option<&str>,
     kind: Option<MessageKind>,
