@@ -21,7 +21,7 @@ use crate::report::output::{Output, Tone};
 use crate::report::text::{one_line, relative};
 use crate::report::timeline::span;
 use crate::report::{log, summary};
-use crate::store::{Agent, RecordWatch, Store};
+use crate::store::{RecordWatch, Store};
 
 pub fn run(session: &mut Session, store: &Store, args: CommandGroup<RunCommand>) -> Result<Status> {
     match args.command {
@@ -41,14 +41,7 @@ pub fn run(session: &mut Session, store: &Store, args: CommandGroup<RunCommand>)
     }
 }
 
-/// Returns the record of a run as JSON, or the known fields of a live run.
-fn object(agent: &Agent<'_>, id: RunId) -> Result<Option<Value>> {
-    agent.read(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
-        Some(live) => Ok(Some(live_object(agent.name(), &live))),
-        None => Ok(seen.run(id)?.map(|run| json!(run))),
-    })
-}
-
+/// Returns the known fields of a live run, as they are in the record of a settled run.
 fn live_object(agent: &AgentName, run: &CurrentRun) -> Value {
     json!({
         "id": run.run_id,
@@ -93,7 +86,11 @@ fn list(Context { session, agent }: Context<'_>, limit: usize) -> Result<Status>
 }
 
 fn show(Context { session, agent }: Context<'_>, id: RunId) -> Result<Status> {
-    let run = object(agent, id)?.ok_or(Error::NoRecord { what: "run", id: id.to_string() })?;
+    let run = agent.read(|seen, state| match state.current_run.filter(|run| run.run_id == id) {
+        Some(live) => Ok(Some(live_object(agent.name(), &live))),
+        None => Ok(seen.run(id)?.map(|run| json!(run))),
+    })?;
+    let run = run.ok_or(Error::NoRecord { what: "run", id: id.to_string() })?;
     answer(session, &run, |out| {
         let mut text = format!("{}\n", run_line(&run, out));
         for (name, value) in run.as_object().into_iter().flatten().filter(|(name, _)| *name != "id") {

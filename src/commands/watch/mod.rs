@@ -15,7 +15,6 @@ use crate::cli;
 use crate::engine::session::{Session, agents};
 use crate::engine::views::{self, LastOutput, detail};
 use crate::error::{Error, Result, Status};
-use crate::local::anchor::Anchor;
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
@@ -66,7 +65,6 @@ pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
     let resized = signals.watch_terminal()?;
     let mut dashboard = Dashboard {
         named: args.agents.agents,
-        anchor: store.anchor().clone(),
         news: store.news(),
         store,
         fleet: Fleet::default(),
@@ -122,7 +120,6 @@ impl DetailState {
 
 struct Dashboard {
     named: Vec<AgentName>,
-    anchor: Anchor,
     store: Store,
     news: News,
     fleet: Fleet,
@@ -248,7 +245,7 @@ impl Dashboard {
 
     /// Opens the state directory again, and schedules a read of every agent.
     fn reopen(&mut self, session: &Session) {
-        let opened = session.store_at(self.anchor.clone()).and_then(|store| {
+        let opened = session.store_at(self.store.anchor().clone()).and_then(|store| {
             self.news = store.news();
             self.store = store;
             self.list(session)
@@ -383,7 +380,7 @@ impl Dashboard {
             return self.reopen(session);
         }
         // The list may be polled, and then no event reports that the state directory was removed.
-        match session.store_at(self.anchor.clone()).and_then(|_| self.list(session)) {
+        match session.store_at(self.store.anchor().clone()).and_then(|_| self.list(session)) {
             Ok(()) => self.to_read.extend(self.unwatched.iter().cloned()),
             Err(error) => self.mark_missing(session, &error),
         }

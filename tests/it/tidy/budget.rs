@@ -39,7 +39,7 @@ const ROOMS: [Room; 9] = [
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 6_862, goal: 4_900 },
-    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_046, goal: 8_500 },
+    Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_042, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_494, goal: 3_300 },
     Room {
         name: "rest",
