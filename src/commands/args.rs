@@ -281,13 +281,12 @@ pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
 
 /// Runs `each` for each agent of a listing command.
 pub fn each_listed(
-    session: &mut Session,
+    session: &Session,
     store: &Store,
     args: &AgentFlags,
-    mut each: impl FnMut(Context<'_>) -> Result<Status>,
+    each: impl FnMut(Context<'_>) -> Result<Status>,
 ) -> Result<Status> {
-    let chosen = several_agents(store, args)?;
-    session.each_chosen(&chosen, |session, name| each(Context::new(session, &store.agent(name)?)))
+    session.each_chosen(store, &several_agents(store, args)?, each)
 }
 
 /// Finds the open record that the arguments name. Returns its agent and its id.

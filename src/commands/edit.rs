@@ -20,7 +20,7 @@ use crate::store::Store;
 
 use super::args::{answer, note_settings_fault, settings};
 
-pub fn edit(session: &mut Session, store: &Store, args: cli::EditArgs) -> Result<Status> {
+pub fn edit(session: &Session, store: &Store, args: cli::EditArgs) -> Result<Status> {
     let name = args.agent;
     let agent = store.agent(&name)?;
     authority::reach_records(Context::new(session, &agent), "edit")?;

@@ -23,7 +23,7 @@ use crate::report::timeline::span;
 use crate::report::{log, summary};
 use crate::store::{RecordWatch, Store};
 
-pub fn run(session: &mut Session, store: &Store, args: CommandGroup<RunCommand>) -> Result<Status> {
+pub fn run(session: &Session, store: &Store, args: CommandGroup<RunCommand>) -> Result<Status> {
     match args.command {
         RunCommand::List { agents, limit } => {
             each_listed(session, store, &agents, |context| list(context, limit))
@@ -108,7 +108,7 @@ fn show_output(context: Context<'_>, run: RunId, stream: Stream, is_followed: bo
     print_output(context, (&dir, stream, None), is_followed, object, has_ended)
 }
 
-pub fn briefs(session: &mut Session, store: &Store, args: BriefsArgs) -> Result<Status> {
+pub fn briefs(session: &Session, store: &Store, args: BriefsArgs) -> Result<Status> {
     let count = if args.limit == 0 { usize::MAX } else { args.limit };
     each_listed(session, store, &args.agents, |Context { session, agent }| {
         let briefs = agent.read(|seen, _| seen.briefs(count))?;
@@ -121,7 +121,7 @@ pub fn briefs(session: &mut Session, store: &Store, args: BriefsArgs) -> Result<
     })
 }
 
-pub fn events(session: &mut Session, store: &Store, args: EventsArgs) -> Result<Status> {
+pub fn events(session: &Session, store: &Store, args: EventsArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
     let wanted = |event: &Event| {
@@ -133,15 +133,14 @@ pub fn events(session: &mut Session, store: &Store, args: EventsArgs) -> Result<
     follow(session, args.follow, |session, mut watch| {
         let chosen = several_agents(store, &args.agents)?;
         let mut found = Vec::new();
-        let status = session.each_chosen(&chosen, |session, name| {
-            let agent = store.agent(name)?;
+        let status = session.each_chosen(store, &chosen, |Context { agent, .. }| {
             if let Some(watch) = &mut watch {
-                watch.follow_records(&agent);
+                watch.follow_records(agent);
             }
-            for event in follower.news(&agent, beginning, wanted)? {
+            for event in follower.news(agent, beginning, wanted)? {
                 session.out.result(&event, |out| event_line(&event, out));
             }
-            found.push(name.clone());
+            found.push(agent.name().clone());
             Ok(Status::Done)
         })?;
         Ok((status, found))
@@ -151,9 +150,9 @@ pub fn events(session: &mut Session, store: &Store, args: EventsArgs) -> Result<
 /// Calls `look` for the agents once, or with --follow also at each change of their records, until
 /// it fails, stdout is closed, or no agent exists. `look` returns a status and the existing agents.
 fn follow(
-    session: &mut Session,
+    session: &Session,
     follows: bool,
-    mut look: impl FnMut(&mut Session, Option<&mut RecordWatch>) -> Result<(Status, Vec<AgentName>)>,
+    mut look: impl FnMut(&Session, Option<&mut RecordWatch>) -> Result<(Status, Vec<AgentName>)>,
 ) -> Result<Status> {
     let mut watch = follows.then(RecordWatch::new);
     let mut had_agents = false;
@@ -193,7 +192,7 @@ type Tails = HashMap<RunId, OutputTail>;
 /// Beginnings of the texts of messages; `None` for a message without content.
 type Bodies = HashMap<MessageId, Option<String>>;
 
-pub fn logs(session: &mut Session, store: &Store, args: LogsArgs) -> Result<Status> {
+pub fn logs(session: &Session, store: &Store, args: LogsArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = args.since.as_deref().map(|since| time_or_ago("--since", since, now)).transpose()?;
     let beginning = Beginning { since, limit: if since.is_none() { LAST } else { 0 } };
@@ -207,16 +206,15 @@ pub fn logs(session: &mut Session, store: &Store, args: LogsArgs) -> Result<Stat
         }
         let mut chosen = several_agents(store, &args.agents)?;
         let (mut events, mut found) = (Vec::new(), Vec::with_capacity(chosen.names.len()));
-        let status = session.each_agent(&chosen.names, chosen.are_all, |session, name| {
-            let agent = store.agent(name)?;
+        let status = session.each_agent(store, &chosen.names, chosen.are_all, |Context { agent, .. }| {
             if let Some(watch) = &mut watch {
-                watch.follow_records(&agent);
+                watch.follow_records(agent);
             }
             // An event that is not shown as text does not count towards the limit.
             let is_shown = |event: &Event| session.out.is_json() || log::words(event).is_some();
             let is_wanted = |event: &Event| since.is_none_or(|since| event.at >= since) && is_shown(event);
-            events.extend(follower.news(&agent, beginning, is_wanted)?);
-            found.push(name.clone());
+            events.extend(follower.news(agent, beginning, is_wanted)?);
+            found.push(agent.name().clone());
             Ok(Status::Done)
         });
         // An agent that can't be read was reported before, so its output is not followed.
@@ -313,21 +311,20 @@ fn tell(session: &Session, store: &Store, event: &Event, said: &Bodies, tails: &
 
 /// Shows the output that running turns have written since the last call.
 fn live(
-    session: &mut Session,
+    session: &Session,
     store: &Store,
     chosen: &Chosen,
     tails: &mut Tails,
     mut watch: Option<&mut RecordWatch>,
 ) -> Status {
-    session.each_agent(&chosen.names, chosen.are_all, |session, name| {
-        let agent = store.agent(name)?;
+    session.each_agent(store, &chosen.names, chosen.are_all, |Context { agent, .. }| {
         let Some(run) = agent.peek()?.current_run.map(|run| run.run_id) else { return Ok(Status::Done) };
         if let Some(watch) = &mut watch {
             watch.follow_output(&agent.workdir().run(run));
         }
-        let lines = tails.entry(run).or_insert_with(|| OutputTail::of(&agent, run, None)).news(false)?;
-        session.out.is_about(chosen.are_told_apart.then(|| name.to_string()));
-        show_lines(session, name, run, lines);
+        let lines = tails.entry(run).or_insert_with(|| OutputTail::of(agent, run, None)).news(false)?;
+        session.out.is_about(chosen.are_told_apart.then(|| agent.name().to_string()));
+        show_lines(session, agent.name(), run, lines);
         Ok(Status::Done)
     })
 }

@@ -53,7 +53,7 @@ const MAX_VALUES: usize = 50_000;
 /// Maximum length of one string in `source_refs` of a delivery, in characters.
 const MAX_REF: usize = 200;
 
-pub fn ingress(session: &mut Session, _: IngressArgs) -> Result<Exit> {
+pub fn ingress(session: &Session, _: IngressArgs) -> Result<Exit> {
     let is_cgi = env::var("GATEWAY_INTERFACE").is_ok_and(|version| version.starts_with("CGI/"));
     if !is_cgi && std::io::stdin().is_terminal() {
         return Err(Error::usage("a web server, inetd or systemd runs this, not a person").with_hint(

@@ -52,7 +52,7 @@ fn current(state: &State, run_id: RunId) -> Result<&CurrentRun> {
     })
 }
 
-pub fn checkpoint(session: &mut Session, store: &Store, args: cli::CheckpointArgs) -> Result<Status> {
+pub fn checkpoint(session: &Session, store: &Store, args: cli::CheckpointArgs) -> Result<Status> {
     let (agent, run_id) = own_run(session, store, &args.agent)?;
     let bytes = checkpoint_bytes(&args.file)?;
     let rule = |draft: &mut Draft| rules::save(draft, run_id).map(Some);
@@ -83,7 +83,7 @@ fn checkpoint_bytes(word: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-pub fn yield_turn(session: &mut Session, store: &Store, args: cli::YieldArgs) -> Result<Status> {
+pub fn yield_turn(session: &Session, store: &Store, args: cli::YieldArgs) -> Result<Status> {
     let (agent, run_id) = own_run(session, store, &args.agent)?;
     let bytes = args.checkpoint.as_deref().map(checkpoint_bytes).transpose()?;
     let rule = |draft: &mut Draft| rules::give_way(draft, run_id, bytes.is_some(), args.resume_after);
@@ -128,11 +128,7 @@ fn save(
     Ok((state, named))
 }
 
-pub fn non_preemptible(
-    session: &mut Session,
-    store: &Store,
-    args: cli::NonPreemptibleArgs,
-) -> Result<Status> {
+pub fn non_preemptible(session: &Session, store: &Store, args: cli::NonPreemptibleArgs) -> Result<Status> {
     match args.command {
         Some(SectionCommand::Begin { agent, deadline }) => {
             let (agent, run_id) = own_run(session, store, &agent)?;
@@ -208,7 +204,7 @@ struct Findings {
     interjections: Vec<Message>,
 }
 
-pub fn safe_point(session: &mut Session, store: &Store, args: cli::SafePointArgs) -> Result<Status> {
+pub fn safe_point(session: &Session, store: &Store, args: cli::SafePointArgs) -> Result<Status> {
     let (agent, run_id) = own_run(session, store, &args.agent)?;
     let context = Context::new(session, &agent);
     if !args.argv.is_empty() {

@@ -30,7 +30,7 @@ use super::args::{answer, parse, parse_optional};
 /// Number of state transitions that `state` shows.
 const HISTORY: usize = 10;
 
-pub fn get(session: &mut Session, store: &Store, args: cli::GetArgs) -> Result<Status> {
+pub fn get(session: &Session, store: &Store, args: cli::GetArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
     // Children are expensive to find, so they are read only for JSON and for a field that is named.
@@ -52,7 +52,7 @@ pub fn get(session: &mut Session, store: &Store, args: cli::GetArgs) -> Result<S
     Ok(Status::Done)
 }
 
-pub fn list(session: &mut Session, store: &Store, args: cli::ListArgs) -> Result<Status> {
+pub fn list(session: &Session, store: &Store, args: cli::ListArgs) -> Result<Status> {
     let names = store.agents()?;
     let now = session.clock.now();
     let cli::ListArgs { posture: postures, status: statuses, kind, .. } = &args;
@@ -63,14 +63,13 @@ pub fn list(session: &mut Session, store: &Store, args: cli::ListArgs) -> Result
     // JSON rows are written in order of name as read, unless --sort or --limit needs all rows.
     let at_once = session.out.is_json() && sort.is_none() && args.limit == 0;
     let mut lines = Vec::new();
-    let status = session.each_agent(&names, true, |session, name| {
-        let agent = store.agent(name)?;
+    let status = session.each_agent(store, &names, true, |Context { agent, .. }| {
         let asked = kind.is_some() || session.out.is_json();
         let identity = if asked { Some(agent.identity()?) } else { None };
         if kind.is_some_and(|kind| identity.as_ref().is_some_and(|identity| identity.kind != kind)) {
             return Ok(Status::Done);
         }
-        let line = views::line(&agent, identity, now)?;
+        let line = views::line(agent, identity, now)?;
         let wanted = (postures.is_empty() || postures.contains(&line.posture))
             && (statuses.is_empty() || statuses.contains(&line.status));
         if wanted && at_once {
@@ -107,7 +106,7 @@ pub fn list(session: &mut Session, store: &Store, args: cli::ListArgs) -> Result
 /// Maximum number of questions from agents to the operator that `list` shows.
 const QUESTIONS: usize = 5;
 
-pub fn explain(session: &mut Session, store: &Store, args: cli::ExplainArgs) -> Result<Status> {
+pub fn explain(session: &Session, store: &Store, args: cli::ExplainArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let now = session.clock.now();
     let Preview { decision, draft, .. } = preview(Context::new(session, &agent), now)?;
@@ -118,7 +117,7 @@ pub fn explain(session: &mut Session, store: &Store, args: cli::ExplainArgs) -> 
     answer(session, &document, |out| explain::text(&draft.records, &report, now, out))
 }
 
-pub fn state(session: &mut Session, store: &Store, args: cli::StateArgs) -> Result<Status> {
+pub fn state(session: &Session, store: &Store, args: cli::StateArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     if args.hooks {
         show_hooks(Context::new(session, &agent));
@@ -241,7 +240,7 @@ fn transition(event: &Event) -> Value {
     present(json!({ "at": at, "from": from, "to": to, "cause": cause, "run_id": run_id }))
 }
 
-pub fn next_wake(session: &mut Session, store: &Store, args: NextWakeArgs) -> Result<Status> {
+pub fn next_wake(session: &Session, store: &Store, args: NextWakeArgs) -> Result<Status> {
     let AgentsArg { agents: chosen, all } = args.agents;
     let now = session.clock.now();
     let known = if all { store.due(now, false)? } else { None };
@@ -250,8 +249,8 @@ pub fn next_wake(session: &mut Session, store: &Store, args: NextWakeArgs) -> Re
         if known.is_none() || session.out.is_json() { agents(store, &chosen, all)? } else { Vec::new() };
     let mut earliest = known.as_ref().and_then(|known| known.next);
     let named: Option<Vec<AgentName>> = known.map(|known| known.names().cloned().collect());
-    let status = session.each_agent(named.as_ref().unwrap_or(&names), all, |session, name| {
-        let due = due(Context::new(session, &store.agent(name)?), now)?;
+    let status = session.each_agent(store, named.as_ref().unwrap_or(&names), all, |context| {
+        let due = due(context, now)?;
         earliest = [earliest, due].into_iter().flatten().min();
         Ok(Status::Done)
     });
@@ -293,7 +292,7 @@ const NAMED: usize = 5;
 pub const TICK: &str =
     "make the steps: dormouse tick --all; dormouse service says how a machine makes them by itself";
 
-pub fn overview(session: &mut Session) -> Result<Status> {
+pub fn overview(session: &Session) -> Result<Status> {
     let store = match session.store() {
         Err(Error::NoStore { .. }) => return Ok(first_steps(session)),
         found => found?,
@@ -301,8 +300,8 @@ pub fn overview(session: &mut Session) -> Result<Status> {
     let now = session.clock.now();
     let names = store.agents()?;
     let mut lines = Vec::new();
-    let status = session.each_agent(&names, true, |_, name| {
-        lines.push(views::line(&store.agent(name)?, None, now)?);
+    let status = session.each_agent(&store, &names, true, |context| {
+        lines.push(views::line(context.agent, None, now)?);
         Ok(Status::Done)
     });
     let named = |is_meant: fn(&ListRow) -> bool| -> Vec<&str> {

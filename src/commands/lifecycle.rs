@@ -35,11 +35,9 @@ use crate::store::{Agent, Store};
 
 use super::args::{answer, note_settings_fault, optional_text, short_text};
 
-pub fn start(session: &mut Session, store: &Store, args: cli::StartArgs) -> Result<Status> {
+pub fn start(session: &Session, store: &Store, args: cli::StartArgs) -> Result<Status> {
     let names = authority::governed(session, store, &args.agents.agents, args.agents.all)?;
-    Ok(session.each_agent(&names, args.agents.all, |session, name| {
-        start_one(Context::new(session, &store.agent(name)?))
-    }))
+    Ok(session.each_agent(store, &names, args.agents.all, start_one))
 }
 
 fn start_one(context: Context<'_>) -> Result<Status> {
@@ -84,14 +82,12 @@ fn report(session: &Session, action: &str, done: &Stopped, requeue: bool) {
     });
 }
 
-pub fn stop(session: &mut Session, store: &Store, args: cli::StopArgs) -> Result<Status> {
+pub fn stop(session: &Session, store: &Store, args: cli::StopArgs) -> Result<Status> {
     let names = authority::governed(session, store, &args.agents.agents, args.agents.all)?;
     let by = authority::actor(session, store)?;
     let reason = optional_text("--reason", args.reason)?;
     let stop = Stop { grace: args.grace, now: args.now, requeue: args.requeue, reason, by };
-    Ok(session.each_agent(&names, args.agents.all, |session, name| {
-        let agent = store.agent(name)?;
-        let context = Context::new(session, &agent);
+    Ok(session.each_agent(store, &names, args.agents.all, |context| {
         refuse_from_inside(context, "stop")?;
         authority::reach(context, "stop")?;
         let stopped = stop_agent(context, &stop)?;
@@ -101,12 +97,12 @@ pub fn stop(session: &mut Session, store: &Store, args: cli::StopArgs) -> Result
     }))
 }
 
-pub fn pause(session: &mut Session, store: &Store, args: cli::StopArgs) -> Result<Status> {
+pub fn pause(session: &Session, store: &Store, args: cli::StopArgs) -> Result<Status> {
     session.out.note("`pause` is deprecated: it does the same as `stop`");
     stop(session, store, args)
 }
 
-pub fn fail(session: &mut Session, store: &Store, args: cli::FailArgs) -> Result<Status> {
+pub fn fail(session: &Session, store: &Store, args: cli::FailArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let context = Context::new(session, &agent);
     let reason = short_text("--reason", &args.reason)?;
@@ -158,7 +154,7 @@ pub fn fail(session: &mut Session, store: &Store, args: cli::FailArgs) -> Result
     answer(session, &object, |_| format!("{}  {} ({what})", agent.name(), state.execution.state))
 }
 
-pub fn preempt(session: &mut Session, store: &Store, args: cli::PreemptArgs) -> Result<Status> {
+pub fn preempt(session: &Session, store: &Store, args: cli::PreemptArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let context = Context::new(session, &agent);
     authority::reach_records(context, "preempt")?;
@@ -205,14 +201,12 @@ fn is_live(agent: &Agent<'_>, state: &State, now: Time) -> Result<bool> {
     }
 }
 
-pub fn resume(session: &mut Session, store: &Store, args: cli::ResumeArgs) -> Result<Status> {
+pub fn resume(session: &Session, store: &Store, args: cli::ResumeArgs) -> Result<Status> {
     let mut names = authority::governed(session, store, &args.agents.agents, args.agents.all)?;
     if args.agents.all {
         names.retain(|name| is_suspended(store, name).unwrap_or(true));
     }
-    Ok(session.each_agent(&names, args.agents.all, |session, name| {
-        resume_one(Context::new(session, &store.agent(name)?))
-    }))
+    Ok(session.each_agent(store, &names, args.agents.all, resume_one))
 }
 
 /// True if `resume --all` includes an agent: one that is suspended and not stopped. The caller
@@ -246,7 +240,7 @@ fn resume_one(context: Context<'_>) -> Result<Status> {
 
 const ASKED_FOR: &str = "asked for by the operator";
 
-pub fn recover(session: &mut Session, store: &Store, args: cli::RecoverArgs) -> Result<Status> {
+pub fn recover(session: &Session, store: &Store, args: cli::RecoverArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     let context = Context::new(session, &agent);
     session.is_about(agent.name());

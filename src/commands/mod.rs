@@ -48,7 +48,7 @@ pub fn run(cli: Cli) -> Status {
         command => command.as_ref().map_or("", Command::name),
     };
     let (dir, patience) = (cli.global.dir.clone(), cli.global.lock_timeout);
-    let mut session = match Clock::from_env() {
+    let session = match Clock::from_env() {
         Ok(clock) => Session::new(clock, out, GlobalOptions { command, dir, patience }),
         Err(error) => {
             out.failure(&error, None, None);
@@ -56,8 +56,8 @@ pub fn run(cli: Cli) -> Status {
         }
     };
     let done = match cli.command {
-        Some(command) => dispatch(&mut session, command),
-        None => inspect::overview(&mut session),
+        Some(command) => dispatch(&session, command),
+        None => inspect::overview(&session),
     };
     if done.is_ok()
         && !cli.global.json
@@ -82,8 +82,8 @@ fn style(global: &Global) -> Style {
 
 /// Returns a command that opens the store for `run`.
 fn on_store<A>(
-    run: impl FnOnce(&mut Session, &Store, A) -> Result<Status>,
-) -> impl FnOnce(&mut Session, A) -> Result<Status> {
+    run: impl FnOnce(&Session, &Store, A) -> Result<Status>,
+) -> impl FnOnce(&Session, A) -> Result<Status> {
     |session, args| {
         let store = session.store()?;
         run(session, &store, args)
@@ -92,7 +92,7 @@ fn on_store<A>(
 
 macro_rules! dispatch {
     ($($purpose:literal { $($(#[$meta:meta])* $variant:ident($args:ty) = $name:literal => $run:expr,)* })*) => {
-        fn dispatch(session: &mut Session, command: Command) -> Result<Status> {
+        fn dispatch(session: &Session, command: Command) -> Result<Status> {
             match command {
                 $($(Command::$variant(args) => $run(session, args),)*)*
             }

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::cli::{self, UsageBy};
+use crate::engine::context::Context;
 use crate::engine::new_file::Replacement;
 use crate::engine::session::{Session, agents};
 use crate::engine::views::{activity, readings};
@@ -23,7 +24,7 @@ use crate::store::Store;
 
 use super::args::{answer_verbatim, several_agents, time_or_ago};
 
-pub fn usage(session: &mut Session, store: &Store, args: cli::UsageArgs) -> Result<Status> {
+pub fn usage(session: &Session, store: &Store, args: cli::UsageArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?;
     let chosen = several_agents(store, &args.agents)?;
@@ -37,8 +38,8 @@ pub fn usage(session: &mut Session, store: &Store, args: cli::UsageArgs) -> Resu
         }
     };
     let mut table = UsageTable { group, ..UsageTable::default() };
-    let status = session.each_agent(&chosen.names, chosen.are_all, |_, name| {
-        let agent = store.agent(name)?;
+    let status = session.each_agent(store, &chosen.names, chosen.are_all, |Context { agent, .. }| {
+        let name = agent.name();
         let policy = agent.policy()?;
         let (state, runs) = agent.read(|seen, state| Ok((state, seen.runs_since(since)?)))?;
         if args.by == UsageBy::Agent {
@@ -72,7 +73,7 @@ pub fn usage(session: &mut Session, store: &Store, args: cli::UsageArgs) -> Resu
     Ok(status)
 }
 
-pub fn metrics(session: &mut Session, store: &Store, args: cli::MetricsArgs) -> Result<Status> {
+pub fn metrics(session: &Session, store: &Store, args: cli::MetricsArgs) -> Result<Status> {
     let names = store.agents()?;
     let now = session.clock.now();
     let mut status = Status::Done;
@@ -93,7 +94,7 @@ pub fn metrics(session: &mut Session, store: &Store, args: cli::MetricsArgs) -> 
     Ok(status)
 }
 
-pub fn report(session: &mut Session, store: &Store, args: cli::ReportArgs) -> Result<Status> {
+pub fn report(session: &Session, store: &Store, args: cli::ReportArgs) -> Result<Status> {
     let now = session.clock.now();
     let since = time_or_ago("--since", &args.since, now)?.min(now);
     let to_stdout = args.output == Path::new("-");

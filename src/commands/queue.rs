@@ -28,7 +28,7 @@ use crate::rules::transition::resources::drop_held;
 use crate::rules::transition::settlement::drop_message;
 use crate::store::{Rejected, Store};
 
-pub fn queue(session: &mut Session, store: &Store, args: CommandGroup<QueueCommand>) -> Result<Status> {
+pub fn queue(session: &Session, store: &Store, args: CommandGroup<QueueCommand>) -> Result<Status> {
     let named = |message: &RecordArg, what| {
         lookup::message(store, optional_agent(&message.agent)?, what, &message.id)
     };
@@ -40,8 +40,7 @@ pub fn queue(session: &mut Session, store: &Store, args: CommandGroup<QueueComma
         QueueCommand::Dead { agents, ack: true } => {
             // Each output line already names its agent, so no separate label is printed.
             let chosen = Chosen { are_told_apart: false, ..several_agents(store, &agents)? };
-            session
-                .each_chosen(&chosen, |session, name| acknowledge(Context::new(session, &store.agent(name)?)))
+            session.each_chosen(store, &chosen, acknowledge)
         }
         QueueCommand::Rejected(args) => rejected(session, store, args),
         QueueCommand::Show(message) => {
@@ -212,7 +211,7 @@ fn drop_one(draft: &mut Draft, message: Message, reason: &str) -> Result<(), Ref
 /// Maximum number of quarantined files that one transaction handles.
 const TOGETHER: usize = 256;
 
-fn rejected(session: &mut Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
+fn rejected(session: &Session, store: &Store, mut args: cli::RejectedArgs) -> Result<Status> {
     let (event, flag, named) = match (args.accept.take(), args.drop.take()) {
         (Some(named), _) => (EventKind::RejectedAccepted, "accept", named),
         (None, Some(named)) => (EventKind::RejectedRemoved, "drop", named),

@@ -16,7 +16,7 @@ use crate::store::git::{InWorkTree, Merged, merge};
 
 use super::args::answer;
 
-pub fn sync(session: &mut Session, store: &Store, args: cli::SyncArgs) -> Result<Status> {
+pub fn sync(session: &Session, store: &Store, args: cli::SyncArgs) -> Result<Status> {
     authority::outside(session, store, "sync")?;
     let exchange = RemoteSync::open(store, args.remote.as_deref())?;
     let terms = SyncOptions { message: ("dormouse sync", ""), begins: true, takes: None };

@@ -42,7 +42,7 @@ use super::args::{
     read_record, requester, required_agent, settings, text,
 };
 
-pub fn task(session: &mut Session, store: &Store, args: CommandGroup<TaskCommand>) -> Result<Status> {
+pub fn task(session: &Session, store: &Store, args: CommandGroup<TaskCommand>) -> Result<Status> {
     match args.command {
         TaskCommand::Start(args) => {
             let (name, text) = agent_and_message(&args)?;

@@ -40,7 +40,7 @@ const SECRET: Bound = Bound {
     hint: "name the file that has the secret and nothing else",
 };
 
-pub fn trigger(session: &mut Session, store: &Store, args: CommandGroup<TriggerCommand>) -> Result<Status> {
+pub fn trigger(session: &Session, store: &Store, args: CommandGroup<TriggerCommand>) -> Result<Status> {
     authority::owners(store, "trigger")?;
     match args.command {
         TriggerCommand::Create(args) => {

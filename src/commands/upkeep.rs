@@ -30,7 +30,7 @@ use crate::store::{AgentTxn, Collected, Finding, Remedy, Store, Swept};
 const TICK: &str =
     "`dormouse tick --all` runs the steps, `dormouse service` prints a configuration that runs them";
 
-pub fn doctor(session: &mut Session, store: &Store, args: cli::DoctorArgs) -> Result<Status> {
+pub fn doctor(session: &Session, store: &Store, args: cli::DoctorArgs) -> Result<Status> {
     let named = &args.agents.agents;
     if args.repair && named.is_empty() {
         authority::outside(session, store, "repair")?;
@@ -54,12 +54,11 @@ pub fn doctor(session: &mut Session, store: &Store, args: cli::DoctorArgs) -> Re
         }
     }
     let names = if args.quick { Vec::new() } else { agents(store, named, named.is_empty())? };
-    let mut status = session.each_agent(&names, named.is_empty(), |session, name| {
-        let agent = store.agent(name)?;
+    let mut status = session.each_agent(store, &names, named.is_empty(), |context| {
         if args.repair {
-            authority::reach(Context::new(session, &agent), "repair")?;
+            authority::reach(context, "repair")?;
         }
-        check(Context::new(session, &agent), args.repair, &mut totals)?;
+        check(context, args.repair, &mut totals)?;
         Ok(Status::Done)
     });
     if let Some(late) = Overdue::of_all(totals.late.iter()) {
@@ -287,16 +286,16 @@ impl GcReport {
     }
 }
 
-pub fn gc(session: &mut Session, store: &Store, args: cli::GcArgs) -> Result<Status> {
+pub fn gc(session: &Session, store: &Store, args: cli::GcArgs) -> Result<Status> {
     let keep = args.keep.map(|span| Keep(Some(span)));
     let named = args.agents.agents;
     if named.is_empty() {
         authority::outside(session, store, "collect the garbage of")?;
     }
     let names = authority::governed(session, store, &named, named.is_empty())?;
-    Ok(session.each_agent(&names, named.is_empty(), |session, name| {
-        let agent = store.agent(name)?;
-        authority::reach(Context::new(session, &agent), "gc")?;
+    Ok(session.each_agent(store, &names, named.is_empty(), |context| {
+        let agent = context.agent;
+        authority::reach(context, "gc")?;
         let mut retention = agent.policy()?.retention;
         if let Some(keep) = keep {
             (retention.runs, retention.failed_runs, retention.tasks) = (keep, keep, keep);
@@ -304,9 +303,9 @@ pub fn gc(session: &mut Session, store: &Store, args: cli::GcArgs) -> Result<Sta
         let collected = if args.dry_run {
             agent.would_collect(retention, session.clock.now())?
         } else {
-            collect(Context::new(session, &agent), retention)?
+            collect(context, retention)?
         };
-        let report = GcReport { agent: name.clone(), dry_run: args.dry_run, collected };
+        let report = GcReport { agent: agent.name().clone(), dry_run: args.dry_run, collected };
         session.out.result(&report, |_| report.text());
         session.out.flush();
         Ok(Status::Done)

@@ -41,7 +41,7 @@ fn change<T>(context: Context<'_>, rule: impl FnOnce(&mut Draft) -> Result<T, Re
     Ok(context.change(rule)?.made)
 }
 
-pub fn work(session: &mut Session, store: &Store, args: CommandGroup<WorkCommand>) -> Result<Status> {
+pub fn work(session: &Session, store: &Store, args: CommandGroup<WorkCommand>) -> Result<Status> {
     match args.command {
         WorkCommand::Add { objective, plan_status, todo, plan, blocked_by, recheck, pick } => {
             let (name, said) = agent_and_text(objective)?;

@@ -119,15 +119,15 @@ pub fn check_accepts(agent: &Agent<'_>, speaker: &AgentName) -> Result<Option<Tr
 
 /// Reports the agents that the calling turn or task may not tick, and removes them from `names`.
 pub fn leave_out_others(
-    session: &mut Session,
+    session: &Session,
     store: &Store,
     names: &mut Vec<AgentName>,
     are_all: bool,
 ) -> Status {
     let mut reached = Vec::with_capacity(names.len());
-    let status = session.each_agent(names, are_all, |session, name| {
-        reach(Context::new(session, &store.agent(name)?), "tick")?;
-        reached.push(name.clone());
+    let status = session.each_agent(store, names, are_all, |context| {
+        reach(context, "tick")?;
+        reached.push(context.agent.name().clone());
         Ok(Status::Done)
     });
     *names = reached;

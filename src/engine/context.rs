@@ -7,7 +7,7 @@
 //! If the process is killed before that, or was called from a hook, a later step runs the hook. So
 //! each of these notifications is sent at least once.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Status};
 use crate::local::{LockGuard, Sharing};
 use crate::model::attention::{Attention, Notification, PendingTransition};
 use crate::model::execution::ExecutionState;
@@ -19,6 +19,7 @@ use crate::model::run::Run;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Time;
 use crate::process::hook;
+use crate::report::progress::Unit;
 use crate::report::text::one_line;
 use crate::rules::transition::draft::Draft;
 use crate::rules::transition::preemption as rules;
@@ -27,7 +28,7 @@ use crate::store::{Agent, AgentTxn, Snapshot, Store};
 use super::hooks::{self, HookEvent, HookName, is_nested, program};
 use super::load::{self, Loading, Purpose};
 use super::owner::away;
-use super::session::{Pending, Session};
+use super::session::{Chosen, Pending, Session};
 
 /// Divisor of `retention.output`: after a run that has written more than the quotient, the next
 /// step without work checks all run directories for expired output.
@@ -311,6 +312,56 @@ impl<'a> Context<'a> {
             return Ok(());
         }
         self.update(|draft| draft.strike_off(&sent, &killed))
+    }
+}
+
+impl Session {
+    /// Runs `each` for each agent, even after an error. `are_all`: no agent was named, so an agent
+    /// that was removed or exported with `--move` meanwhile is skipped.
+    pub fn each_agent(
+        &self,
+        store: &Store,
+        names: &[AgentName],
+        are_all: bool,
+        mut each: impl FnMut(Context<'_>) -> Result<Status>,
+    ) -> Status {
+        let mut status = Status::Done;
+        let mut progress = self.out.progress(Unit::Agents, Some(names.len() as u64));
+        for name in names {
+            if self.out.is_closed() {
+                break;
+            }
+            let done = store.agent(name).and_then(|agent| each(Context::new(self, &agent)));
+            status = status.graver(match done.map_err(|error| self.explained(error, Some(name))) {
+                Ok(reached) => reached,
+                Err(error) if are_all && error.has_left() => Status::Done,
+                Err(error) => {
+                    self.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
+                    error.exit_status()
+                }
+            });
+            progress.advance(1);
+        }
+        status
+    }
+
+    /// Runs `each` for each agent of a command that lists. Results are printed without the name of
+    /// the agent if only one agent was named.
+    pub fn each_chosen(
+        &self,
+        store: &Store,
+        chosen: &Chosen,
+        mut each: impl FnMut(Context<'_>) -> Result<Status>,
+    ) -> Result<Status> {
+        if let ([name], false) = (chosen.names.as_slice(), chosen.are_told_apart) {
+            return each(Context::new(self, &store.agent(name)?));
+        }
+        let status = self.each_agent(store, &chosen.names, chosen.are_all, |context| {
+            self.out.is_about(chosen.are_told_apart.then(|| context.agent.name().to_string()));
+            each(context)
+        });
+        self.out.is_about(None);
+        Ok(status)
     }
 }
 

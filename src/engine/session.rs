@@ -1,6 +1,6 @@
 //! Session of one command: clock, output, global options, and access to the store.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeSet;
 use std::env;
 use std::path::PathBuf;
@@ -17,7 +17,6 @@ use crate::model::time::{Span, Time};
 use crate::process::git::exchange::RemoteBranch;
 use crate::process::{self, git, host};
 use crate::report::output::{Output, talk};
-use crate::report::progress::Unit;
 use crate::store::backend::Claim;
 use crate::store::{Store, is_url, shown_url};
 
@@ -31,16 +30,18 @@ pub struct Session {
     /// status.
     pub raised: RefCell<Vec<Attention>>,
     /// Message whose turns copy their output to stderr while they run.
-    pub listens_to: Option<MessageId>,
+    pub listens_to: Cell<Option<MessageId>>,
     /// Signal that this process got during a turn or a hook, after which the process starts nothing
     /// more.
     pub cancelled_by: Cell<Option<i32>>,
     /// Lack of memory, disk or processes that kept a turn from starting; the command reports it.
     pub lacked: RefCell<Option<Error>>,
     /// Remote branch to which the claim of a message is pushed before its turn runs.
-    pub publishes_to: Option<RemoteBranch>,
+    pub publishes_to: OnceCell<RemoteBranch>,
     /// Agent of the command, once it is known, to be named in JSON errors.
     subject: RefCell<Option<AgentName>>,
+    /// Maximum wait for a lock.
+    patience: Cell<Span>,
     said: GlobalOptions,
 }
 
@@ -85,11 +86,12 @@ impl Session {
             out,
             pending: RefCell::default(),
             raised: RefCell::default(),
-            listens_to: None,
+            listens_to: Cell::default(),
             cancelled_by: Cell::default(),
             lacked: RefCell::default(),
-            publishes_to: None,
+            publishes_to: OnceCell::new(),
             subject: RefCell::default(),
+            patience: Cell::new(said.patience),
             said,
         }
     }
@@ -111,7 +113,7 @@ impl Session {
     }
 
     /// Prints an error, and returns its exit status.
-    pub fn fail(&mut self, error: Error) -> Status {
+    pub fn fail(&self, error: Error) -> Status {
         let subject = self.subject.borrow().clone();
         let error = self.explained(error, subject.as_ref());
         self.out.failure(&error, None, subject.as_ref().map(AgentName::as_str));
@@ -119,7 +121,7 @@ impl Session {
     }
 
     /// Returns a clearer error, if the agent of the error was renamed or removed.
-    fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
+    pub(super) fn explained(&self, error: Error, about: Option<&AgentName>) -> Error {
         let (is_of_file, is_of_agent) = (error.path().is_some(), error.agent().is_some());
         let Some(store) = (is_of_file || is_of_agent).then(|| self.store().ok()).flatten() else {
             return error;
@@ -138,12 +140,12 @@ impl Session {
     }
 
     /// Reduces the maximum wait for a lock to `patience`, unless it is shorter already.
-    pub fn hurry(&mut self, patience: Span) {
-        self.said.patience = self.said.patience.min(patience);
+    pub fn hurry(&self, patience: Span) {
+        self.patience.set(self.patience().min(patience));
     }
 
     pub fn patience(&self) -> Span {
-        self.said.patience
+        self.patience.get()
     }
 
     /// Returns the URL, if a URL was named instead of a directory.
@@ -176,56 +178,10 @@ impl Session {
         Opener {
             command,
             host: host::hostname,
-            patience: self.said.patience.as_std(),
+            patience: self.patience().as_std(),
             tell: talk,
             is_tracked: |anchor, file| git::is_tracked(&anchor.path().join(file)),
         }
-    }
-
-    /// Runs `each` for each agent, even after an error. `are_all`: no agent was named, so an agent
-    /// that was removed or exported with `--move` meanwhile is skipped.
-    pub fn each_agent(
-        &mut self,
-        names: &[AgentName],
-        are_all: bool,
-        mut each: impl FnMut(&mut Session, &AgentName) -> Result<Status>,
-    ) -> Status {
-        let mut status = Status::Done;
-        let mut progress = self.out.progress(Unit::Agents, Some(names.len() as u64));
-        for name in names {
-            if self.out.is_closed() {
-                break;
-            }
-            let done = each(self, name).map_err(|error| self.explained(error, Some(name)));
-            status = status.graver(match done {
-                Ok(reached) => reached,
-                Err(error) if are_all && error.has_left() => Status::Done,
-                Err(error) => {
-                    self.out.failure(&error, Some(name.as_str()), Some(name.as_str()));
-                    error.exit_status()
-                }
-            });
-            progress.advance(1);
-        }
-        status
-    }
-
-    /// Runs `each` for each agent of a command that lists. Results are printed without the name of
-    /// the agent if only one agent was named.
-    pub fn each_chosen(
-        &mut self,
-        chosen: &Chosen,
-        mut each: impl FnMut(&mut Session, &AgentName) -> Result<Status>,
-    ) -> Result<Status> {
-        if let ([name], false) = (chosen.names.as_slice(), chosen.are_told_apart) {
-            return each(self, name);
-        }
-        let status = self.each_agent(&chosen.names, chosen.are_all, |session, name| {
-            session.out.is_about(chosen.are_told_apart.then(|| name.to_string()));
-            each(session, name)
-        });
-        self.out.is_about(None);
-        Ok(status)
     }
 
     /// Returns the running turn or task that has called this command; `None` if the caller belongs

@@ -92,7 +92,7 @@ pub fn run(
     let records = context.commit(&locked, draft)?;
     drop(locked);
     context.notify();
-    if let Some(line) = session.publishes_to.clone() {
+    if let Some(line) = session.publishes_to.get().cloned() {
         sync::publish(context, line, &format!("{}: {message_id} is claimed", agent.name()));
     }
     let (run_id, attempt) = (claimed.run.run_id, claimed.run.attempt);
@@ -463,7 +463,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
         stdout: dir.stream(Stream::Stdout),
         stderr: dir.stream(Stream::Stderr),
         leader: dir.leader(),
-        listener: (session.listens_to == Some(claimed.message.id)).then_some(output::listener),
+        listener: (session.listens_to.get() == Some(claimed.message.id)).then_some(output::listener),
         max_output: policy.turn.max_output.0,
         timeout: policy.turn.timeout.0.map(|limit| limit.as_std()),
         kill_grace: KILL_GRACE,

@@ -102,7 +102,7 @@ fn part_of(grant: &str) -> Result<(DatabaseRole, &str)> {
     }
 }
 
-pub fn create(session: &mut Session, store: &Store, args: cli::CreateArgs) -> Result<Status> {
+pub fn create(session: &Session, store: &Store, args: cli::CreateArgs) -> Result<Status> {
     let name = args.agent.clone();
     let parent = authority::parent(session, store, args.parent.clone())?;
     if let Some(parent) = &parent {
@@ -158,7 +158,7 @@ pub fn create(session: &mut Session, store: &Store, args: cli::CreateArgs) -> Re
     Ok(Status::Done)
 }
 
-pub fn clone(session: &mut Session, store: &Store, args: cli::CloneArgs) -> Result<Status> {
+pub fn clone(session: &Session, store: &Store, args: cli::CloneArgs) -> Result<Status> {
     let model = store.agent(&args.agent)?;
     // Settings and hooks may contain secrets, so the caller needs access to the agent's records.
     authority::reach_records(Context::new(session, &model), "clone")?;

@@ -152,23 +152,23 @@ impl DeleteRequest<'_> {
     }
 }
 
-pub fn rm(session: &mut Session, args: cli::RmArgs) -> Result<Status> {
+pub fn rm(session: &Session, args: cli::RmArgs) -> Result<Status> {
     let store = session.store()?;
     let names = agents(&store, &args.agents, false)?;
     if args.output.is_some() && names.len() > 1 {
         return Err(Error::usage("--output: several agents, and one file")
             .with_hint("leave out --output: each agent then has a file of its own"));
     }
-    Ok(session.each_agent(&names, false, |session, name| {
-        let own = || (!args.no_export).then(|| PathBuf::from(format!("{name}.tar")));
+    Ok(session.each_agent(&store, &names, false, |Context { agent, .. }| {
+        let own = || (!args.no_export).then(|| PathBuf::from(format!("{}.tar", agent.name())));
         let file = args.output.clone().or_else(own);
         let request = DeleteRequest { file: file.as_deref(), force: args.force, dry_run: args.dry_run };
-        remove(session, &store.agent(name)?, &request)
+        remove(session, agent, &request)
     }))
 }
 
 /// Exports an agent to a file and deletes the agent.
-fn remove(session: &mut Session, agent: &Agent<'_>, request: &DeleteRequest<'_>) -> Result<Status> {
+fn remove(session: &Session, agent: &Agent<'_>, request: &DeleteRequest<'_>) -> Result<Status> {
     session.is_about(agent.name());
     if let Some(file) = request.file {
         refuse_within(agent.store(), file, "--output", "it would go with the agent: name a file beside it")?;
@@ -192,11 +192,7 @@ struct MarkedAgent {
 
 /// Marks an agent as moved and reads its records for export. A dry run changes nothing, prints the
 /// expected result and returns `None`.
-fn prepare(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    request: &DeleteRequest<'_>,
-) -> Result<Option<MarkedAgent>> {
+fn prepare(session: &Session, agent: &Agent<'_>, request: &DeleteRequest<'_>) -> Result<Option<MarkedAgent>> {
     let store = agent.store();
     refuse_from_inside(Context::new(session, agent), "remove")?;
     authority::reach(Context::new(session, agent), "remove")?;
@@ -267,7 +263,7 @@ fn export(session: &Session, agent: &Agent<'_>, file: Option<&Path>, ready: &Mar
 
 /// Deletes the exported agent. Error when the agent was imported again since the export.
 fn finish(
-    session: &mut Session,
+    session: &Session,
     agent: &Agent<'_>,
     request: &DeleteRequest<'_>,
     ready: &MarkedAgent,
@@ -299,7 +295,7 @@ fn came_back(name: &AgentName) -> Error {
 }
 
 /// Prints the result of a deletion, with the agent's children and the files that came too late.
-fn report(session: &mut Session, store: &Store, mut report: DeleteReport) -> Result<()> {
+fn report(session: &Session, store: &Store, mut report: DeleteReport) -> Result<()> {
     report.children = children_of(store, &report.agent)?;
     session.out.result(&report, |out| report.text(out));
     for child in &report.children {

@@ -66,7 +66,7 @@ fn size_text(files: usize, size: u64) -> String {
     format!("{}, {}", count(files as u64, "file", "files"), BinaryBytes(size))
 }
 
-pub fn export(session: &mut Session, args: cli::ExportArgs) -> Result<Status> {
+pub fn export(session: &Session, args: cli::ExportArgs) -> Result<Status> {
     let store = session.store()?;
     if let Some(to) = &args.to {
         check_place(to)?;
@@ -264,7 +264,7 @@ fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     .with_hint(format!("await its end, or end it with `dormouse task stop {}`", task.id)))
 }
 
-pub fn import(session: &mut Session, args: cli::ImportArgs) -> Result<Status> {
+pub fn import(session: &Session, args: cli::ImportArgs) -> Result<Status> {
     let store = session.store()?;
     refuse_inside(session, &store)?;
     let other = args.name;
@@ -300,7 +300,7 @@ fn refuse_inside(session: &Session, store: &Store) -> Result<()> {
 /// Imports a stream: stages all agents, checks each, and then makes all visible. `length`: bytes of
 /// the stream, if known.
 fn from(
-    session: &mut Session,
+    session: &Session,
     store: &Store,
     stream: impl Read,
     (name, length): (&Path, Option<u64>),

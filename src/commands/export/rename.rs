@@ -47,7 +47,7 @@ struct NamePair {
     name: AgentName,
 }
 
-pub fn rename(session: &mut Session, args: cli::RenameArgs) -> Result<Status> {
+pub fn rename(session: &Session, args: cli::RenameArgs) -> Result<Status> {
     let store = session.store()?;
     let names = NamePair { former: args.agent, name: args.new };
     if names.former == names.name {
@@ -202,7 +202,7 @@ fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<
 }
 
 /// Prints a list of changes that the user has to make by hand.
-fn say_what_follows(session: &mut Session, report: &RenameReport) {
+fn say_what_follows(session: &Session, report: &RenameReport) {
     let agent = &report.agent;
     for child in &report.children {
         session.out.note(&format!("{child}: its parent is `{agent}` now"));

@@ -25,7 +25,7 @@ const OUTPUT_POLL: Duration = Duration::from_millis(500);
 /// Minimum wait for a due time, because a step exactly at its due time may find nothing to do.
 const PAUSE: Duration = Duration::from_millis(20);
 
-pub fn ask(session: &mut Session, store: &Store, args: cli::AskArgs) -> Result<Status> {
+pub fn ask(session: &Session, store: &Store, args: cli::AskArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
     refuse_from_inside(Context::new(session, &agent), "ask")?;
@@ -35,7 +35,7 @@ pub fn ask(session: &mut Session, store: &Store, args: cli::AskArgs) -> Result<S
     let message = super::take(Context::new(session, &agent), &args.said, None)?;
     let id = message.id;
     if !session.out.is_json() && !session.out.is_quiet() {
-        session.listens_to = Some(id);
+        session.listens_to.set(Some(id));
     }
     let context = Context::new(session, &agent);
     let mut question = PendingAnswer { context, id, deadline, live: None };
@@ -87,7 +87,7 @@ impl PendingAnswer<'_> {
     /// Prints new output of the message's turn that another tick runs.
     fn print_new_output(&mut self) -> Result<()> {
         let Context { session, agent } = self.context;
-        if session.listens_to.is_none() {
+        if session.listens_to.get().is_none() {
             return Ok(());
         }
         let run = agent.peek()?.current_run.filter(|run| run.message_id == self.id);

@@ -28,7 +28,7 @@ use crate::store::{Agent, RecordWatch, Store, moved_away};
 
 use super::{AdmittedArrival, closed};
 
-pub fn wait_until(session: &mut Session, store: &Store, args: cli::AwaitArgs) -> Result<Status> {
+pub fn wait_until(session: &Session, store: &Store, args: cli::AwaitArgs) -> Result<Status> {
     let deadline = WaitLimit::after(args.timeout);
     if let Some(part) = &args.message {
         let [name] = args.agents.as_slice() else {
@@ -245,7 +245,7 @@ pub fn print_result(context: Context<'_>, message: &AdmittedArrival, end: Settle
     let completed = end.status == MessageStatus::Processed;
     let brief = run.and_then(|run| run.brief).filter(|_| completed);
     // `ask` has shown the output of this turn on stderr, except for a duplicate message.
-    let is_shown = session.listens_to == Some(message.id) && !message.duplicate;
+    let is_shown = session.listens_to.get() == Some(message.id) && !message.duplicate;
     let failed = end.run_id.filter(|_| end.status.has_failed() && !is_shown);
     let output = failed.map(|run| output_end(agent, run)).transpose()?.flatten();
     if session.out.is_json() {

@@ -34,7 +34,7 @@ use crate::store::{Agent, Store};
 use awaiting::{WaitLimit, await_all, refuse_closed};
 use sender::Sender;
 
-pub fn enqueue(session: &mut Session, store: &Store, args: cli::EnqueueArgs) -> Result<Status> {
+pub fn enqueue(session: &Session, store: &Store, args: cli::EnqueueArgs) -> Result<Status> {
     if let Some((message, status)) = enqueue_unseen(session, store, &args)? {
         session.is_about(&args.agent);
         say(session, &args.agent, &AdmittedArrival::queued(message.id));
@@ -196,7 +196,7 @@ fn submission(
     Ok(submission)
 }
 
-pub fn wake(session: &mut Session, store: &Store, args: cli::WakeArgs) -> Result<Status> {
+pub fn wake(session: &Session, store: &Store, args: cli::WakeArgs) -> Result<Status> {
     let agent = store.agent(&args.agent)?;
     session.is_about(agent.name());
     let mut stamp = session.clock.stamp()?;

@@ -42,7 +42,7 @@ const IDLE_STEPS: u8 = 2;
 const FAILED: Span = Span::from_secs(1);
 const LONGEST: Span = Span::from_secs(60);
 
-pub fn follow(session: &mut Session, store: Store, args: &cli::TickArgs) -> Result<Status> {
+pub fn follow(session: &Session, store: Store, args: &cli::TickArgs) -> Result<Status> {
     if authority::inside(session, &store)?.is_some() {
         return Err(Error::refused("own_turn", "a turn or task can't follow agents: it would never end")
             .with_hint("use `tick --until-idle`"));
@@ -123,7 +123,7 @@ struct TickFollower<'a> {
 }
 
 impl TickFollower<'_> {
-    fn run(&mut self, session: &mut Session, signals: &Signals) -> Result<Status> {
+    fn run(&mut self, session: &Session, signals: &Signals) -> Result<Status> {
         loop {
             self.check_agents(session);
             self.start(session);
@@ -159,7 +159,7 @@ impl TickFollower<'_> {
     }
 
     /// Handles changes of agents and of the state directory that file events have reported.
-    fn take_changes(&mut self, session: &mut Session) -> Result<()> {
+    fn take_changes(&mut self, session: &Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
         if list && self.is_gone {
             return self.reopen(session);
@@ -337,7 +337,7 @@ impl TickFollower<'_> {
     }
 
     /// Starts steps of the ready agents, most urgent first, up to the maximum number of jobs.
-    fn start(&mut self, session: &mut Session) {
+    fn start(&mut self, session: &Session) {
         while !self.is_ending && self.jobs.count() < self.args.jobs as usize {
             let now = session.clock.now();
             let ready = self.followed.iter().filter_map(|(name, agent)| Some((name, agent.ready.as_ref()?)));
@@ -363,11 +363,11 @@ impl TickFollower<'_> {
     }
 
     /// Handles the end of a step's process.
-    fn finish_step(&mut self, session: &mut Session, ended: FinishedJob<AgentName>) {
+    fn finish_step(&mut self, session: &Session, ended: FinishedJob<AgentName>) {
         let FinishedJob { of: name, lines, end } = ended;
         let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
         let lines = if did_nothing { &[][..] } else { &lines[..] };
-        let reached = print_tick(&mut session.out, &name, lines, end);
+        let reached = print_tick(&session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };
         agent.runs = false;
         agent.idle_steps = if did_nothing { agent.idle_steps.saturating_add(1) } else { 0 };

@@ -16,7 +16,7 @@ use crate::rules::priority::{Rank, rank};
 use crate::store::{DueAgents, Store, due_now};
 
 /// Prints the output or the error of an agent's tick. Returns the exit status.
-pub fn print_tick(out: &mut Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
+pub fn print_tick(out: &Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
     let reached = match end {
         JobEnd::Exit(0) => Status::Done,
         JobEnd::Exit(10) => Status::NothingDone,

@@ -24,7 +24,7 @@ use crate::store::Store;
 
 use many::Urgencies;
 
-pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
+pub fn tick(session: &Session, args: cli::TickArgs) -> Result<Status> {
     let store = session.store()?;
     if args.follow {
         return follow::follow(session, store, &args);
@@ -57,7 +57,7 @@ pub fn tick(session: &mut Session, args: cli::TickArgs) -> Result<Status> {
 }
 
 /// Steps the agents that the parent process names on stdin, one by one. An error ends this process.
-fn by_line(session: &mut Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
+fn by_line(session: &Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
         // The wait for a name on stdin may have been long, so the store is reopened.
@@ -112,7 +112,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn each(&mut self, session: &mut Session, line: AgentsToStep) -> Result<Status> {
+    fn each(&mut self, session: &Session, line: AgentsToStep) -> Result<Status> {
         let AgentsToStep { mut names, urgencies } = line;
         let urgencies = urgencies.unwrap_or_default();
         let is_free = self.args.dry_run || authority::inside(session, self.store)?.is_none();
@@ -135,9 +135,10 @@ impl Round<'_> {
     }
 
     /// Runs one step of an agent, or with --until-idle up to --max-steps steps.
-    fn steps(&mut self, session: &mut Session, name: &AgentName) -> Result<Status> {
+    fn steps(&mut self, context: Context<'_>) -> Result<Status> {
         let Round { store, args, exchange, .. } = *self;
-        let agent = store.agent(name)?;
+        let Context { session, agent } = context;
+        let name = agent.name();
         let repository = args.commit.then(|| repository(store, "`dormouse tick --commit`")).transpose()?;
         let mut status = Status::Done;
         let most = if args.until_idle { args.max_steps } else { 1 };
@@ -145,18 +146,18 @@ impl Round<'_> {
             let mut before = None;
             let mut has_taken = false;
             let mut report = if args.dry_run {
-                report_preview(Context::new(session, &agent))?
+                report_preview(context)?
             } else if let Some(exchange) = exchange {
-                let (report, is_taken) = pushing::step(session, &agent, exchange)?;
+                let (report, is_taken) = pushing::step(session, agent, exchange)?;
                 has_taken = is_taken;
                 report
-            } else if let Some(report) = quiet_step(Context::new(session, &agent), Instant::now())? {
+            } else if let Some(report) = quiet_step(context, Instant::now())? {
                 report
             } else {
                 if let Some(repository) = &repository {
-                    before = Some((repository, committing::before_step(repository, &agent)?));
+                    before = Some((repository, committing::before_step(repository, agent)?));
                 }
-                busy_step(Context::new(session, &agent))?
+                busy_step(context)?
             };
             let raised_failure = session.has_raised_failure();
             report.attention = session.raised.take();
@@ -168,7 +169,7 @@ impl Round<'_> {
             self.has_moved |= did;
             // With --push another clone may tick the parent, and settle its task in that step.
             if did && !args.dry_run && exchange.is_none() {
-                Context::new(session, &agent).settle_parent();
+                context.settle_parent();
             }
             session.out.result(&report, |out| shown::text(&report, out));
             if let Some(error) = session.lacked.take() {
@@ -183,7 +184,7 @@ impl Round<'_> {
             // The result is printed before the commit, because git can fail.
             if let Some((repository, before)) = before
                 && let Some(left_out) =
-                    committing::commit(repository, before, &agent, &report, session.clock.now())?
+                    committing::commit(repository, before, agent, &report, session.clock.now())?
             {
                 session.out.note(&format!("{}: not in git: {left_out}", agent.name()));
             }
@@ -198,19 +199,20 @@ impl Round<'_> {
         Ok(status)
     }
 
-    fn one_by_one(&mut self, session: &mut Session, names: &[AgentName]) -> Status {
+    fn one_by_one(&mut self, session: &Session, names: &[AgentName]) -> Status {
         // `--unless-moved` marks a process that `--all` has started for one agent.
-        session.each_agent(names, self.args.all || self.args.unless_moved, |session, name| {
+        let is_skipped = self.args.all || self.args.unless_moved;
+        session.each_agent(self.store, names, is_skipped, |context| {
             if session.cancelled_by.get().is_some() {
                 return Ok(Status::Done);
             }
-            self.steps(session, name)
+            self.steps(context)
         })
     }
 
     /// Ticks the agents with something to do, most urgent first. Then ticks the idle agents, which
     /// may have received messages from the busy ones.
-    fn in_line(&mut self, session: &mut Session, names: Vec<AgentName>, urgencies: &Urgencies) -> Status {
+    fn in_line(&mut self, session: &Session, names: Vec<AgentName>, urgencies: &Urgencies) -> Status {
         let (mut busy, resting) = self.split(session, &names);
         if busy.is_empty() && !self.args.dry_run {
             // No step has run since the reports were made, so the reports are still valid.
@@ -239,7 +241,7 @@ impl Round<'_> {
 
     /// Ticks each agent in its own process, so that leftover processes of a turn are never taken
     /// for those of another turn.
-    fn in_parallel(&mut self, session: &mut Session, names: &[AgentName], urgencies: &Urgencies) -> Status {
+    fn in_parallel(&mut self, session: &Session, names: &[AgentName], urgencies: &Urgencies) -> Status {
         let Round { store, args, .. } = *self;
         let mut status = Status::Done;
         // An idle agent needs no process.
@@ -252,7 +254,7 @@ impl Round<'_> {
         }
         session.out.flush();
         let works = busy.iter().map(|name| many::own_tick(session, store, name, args)).collect::<Vec<_>>();
-        let out = &mut session.out;
+        let out = &session.out;
         // While a progress bar can be drawn, other processes must not write to the terminal.
         let relay: Option<Relay> = (!out.is_quiet() && is_watched()).then_some(relay);
         let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
@@ -271,7 +273,7 @@ impl Round<'_> {
     }
 }
 
-fn show_all(session: &mut Session, reports: &[StepReport]) {
+fn show_all(session: &Session, reports: &[StepReport]) {
     for report in reports {
         session.out.result(report, |out| shown::text(report, out));
     }

@@ -23,22 +23,18 @@ const MARGIN: Span = Span::from_secs(10 * 60);
 const WITHOUT_TIMEOUT: Span = Span::from_secs(24 * 3600);
 
 /// Fetches the changes of other clones, and pushes the changes of this clone.
-pub fn begin<'s>(session: &mut Session, store: &'s Store, remote: &str) -> Result<RemoteSync<'s>> {
+pub fn begin<'s>(session: &Session, store: &'s Store, remote: &str) -> Result<RemoteSync<'s>> {
     let exchange = RemoteSync::open(store, Some(remote).filter(|remote| !remote.is_empty()))?;
     let terms = SyncOptions { message: ("dormouse tick --push", ""), begins: true, ..SyncOptions::default() };
     let found = exchange.run(session, &terms)?;
     found.print_quarantined(session);
-    session.publishes_to = Some(exchange.line.clone());
+    let _ = session.publishes_to.set(exchange.line.clone());
     Ok(exchange)
 }
 
 /// Runs one step if the agent has something to do and no other clone has taken the agent. Returns
 /// true with the report if this clone has taken it, so that the caller must push the result.
-pub fn step(
-    session: &mut Session,
-    agent: &Agent<'_>,
-    exchange: &RemoteSync<'_>,
-) -> Result<(StepReport, bool)> {
+pub fn step(session: &Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>) -> Result<(StepReport, bool)> {
     let now = session.clock.now();
     if !preview(Context::new(session, agent), now)?.is_due() {
         return Ok((report_preview(Context::new(session, agent))?, false));

@@ -40,7 +40,7 @@ const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Delay of the first check for the return of a missing state directory.
 const RETURN_CHECK: Span = Span::from_secs(1);
 
-pub fn watch(session: &mut Session, args: cli::WatchArgs) -> Result<Status> {
+pub fn watch(session: &Session, args: cli::WatchArgs) -> Result<Status> {
     let refuse = |message: &str| {
         Error::usage(message).with_hint("use `dormouse list`, with --json for scripts, or `dormouse logs -f`")
     };
@@ -148,7 +148,7 @@ struct Dashboard {
 impl Dashboard {
     fn run(
         &mut self,
-        session: &mut Session,
+        session: &Session,
         (signals, resized): (&Signals, &SignalFlag),
         screen: &mut Screen,
     ) -> Result<Status> {

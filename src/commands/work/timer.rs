@@ -31,7 +31,7 @@ fn zone_of(timer: &Timer) -> Zone {
     named.or_else(|| zone::local().ok().cloned()).unwrap_or(Zone::UTC)
 }
 
-pub fn timer(session: &mut Session, store: &Store, args: CommandGroup<TimerCommand>) -> Result<Status> {
+pub fn timer(session: &Session, store: &Store, args: CommandGroup<TimerCommand>) -> Result<Status> {
     match args.command {
         TimerCommand::Add { said, schedule, tz, seconds, past_ok, catch_up, grace, name: key } => {
             let (name, word) = agent_and_text(said)?;
@@ -69,9 +69,9 @@ pub fn timer(session: &mut Session, store: &Store, args: CommandGroup<TimerComma
         TimerCommand::List(agents) => {
             let chosen = several_agents(store, &agents)?;
             let (now, mut timers) = (session.clock.now(), Vec::new());
-            let status = session.each_chosen(&chosen, |_, name| {
-                let open = store.agent(name)?.read(|seen, _| seen.open::<Timer>())?;
-                timers.extend(open.into_iter().map(|timer| (name.to_string(), timer)));
+            let status = session.each_chosen(store, &chosen, |Context { agent, .. }| {
+                let open = agent.read(|seen, _| seen.open::<Timer>())?;
+                timers.extend(open.into_iter().map(|timer| (agent.name().to_string(), timer)));
                 Ok(Status::Done)
             })?;
             timers.sort_by_key(|(_, timer)| timer.next_at);

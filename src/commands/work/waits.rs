@@ -24,7 +24,7 @@ use crate::store::Store;
 
 use super::{CHANGE, change};
 
-pub fn wait(session: &mut Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
+pub fn wait(session: &Session, store: &Store, args: cli::WaitArgs) -> Result<Status> {
     match args.command {
         Some(WaitCommand::List { agents, state }) => {
             let states = wait_states(&state)?;
