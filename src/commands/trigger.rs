@@ -87,7 +87,7 @@ fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &Secret
     let word = String::from_utf8(bytes(&from.to_string_lossy(), &SECRET)?)
         .map_err(|_| Error::usage("--secret-from: the secret is not UTF-8"))?;
     let secret = Secret::given(verify, word.trim_ascii().to_owned())?;
-    if secret.is_short() {
+    if secret.word().len() < 16 {
         session.out.note("the secret is short and can be guessed");
     }
     Ok(secret)

@@ -52,11 +52,6 @@ impl Secret {
         Ok(Secret { word, place: SecretPlace::Sender })
     }
 
-    /// True if the secret is short enough to be guessed.
-    pub fn is_short(&self) -> bool {
-        self.word.len() < 16
-    }
-
     /// True if the calling command prints the trigger's secret in its output.
     pub fn is_shown(&self, out: &Output) -> bool {
         matches!(self.place, SecretPlace::Shown) && !out.is_quiet()
