@@ -460,6 +460,23 @@ fn a_moved_agent_runs_only_in_its_new_state_directory() {
     import(&here, &back, &["--json"]).fails(4, "agent_exists");
 }
 
+#[test]
+fn an_older_export_does_not_replace_a_moved_agent() {
+    let here = started("true");
+    let older = export(&here, &["ada"]);
+    say(&here, "later");
+    let moved = export(&here, &["ada", "--move", "host-b"]);
+    let ran = import(&here, &older, &["--json"]).fails(4, "older_export");
+    assert!(failure(&ran)["hint"].as_str().unwrap().contains("`dormouse rm ada`"), "{ran}");
+    assert_eq!(here.json(["get", "ada"])["moved"]["to"], "host-b");
+    imported(&here, &moved, &[]);
+    assert_eq!(here.json_lines(["queue", "list", "-a", "ada"]).len(), 1);
+    // A removed agent has no newer records here.
+    export(&here, &["ada", "--move", "host-b"]);
+    here.run(["rm", "ada", "-q"]);
+    imported(&here, &older, &[]);
+}
+
 /// Returns an agent `ada` in a turn, and a function that ends this turn and its tick.
 #[track_caller]
 pub fn in_turn() -> (Sandbox, impl FnOnce(&Sandbox)) {

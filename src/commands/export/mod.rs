@@ -331,6 +331,7 @@ fn from(
         }
         agent.dir.complete()?;
         check(&agent, former, name)?;
+        refuse_older(store, &agent.agent)?;
         arrive(session, &agent.agent)?;
         staged.push(agent);
     }
@@ -360,6 +361,22 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path) -> Result<()
     let place = format!("agents/{former}/{}", finding.place_in(agent.local()));
     Err(Error::damaged(from, format!("{place}: {}: {}", finding.kind, finding.message)).with_hint(format!(
         "nothing was imported: mend it where it comes from (`dormouse doctor {former} --repair`) and export again"
+    )))
+}
+
+/// Refuses a staged agent that is older than the agent that it would replace: the messages and
+/// changes since its export would be lost.
+fn refuse_older(store: &Store, staged: &Agent<'_>) -> Result<()> {
+    let name = staged.name();
+    let Some(there) = existing(store, name)? else { return Ok(()) };
+    let is_same = there.identity()?.created_at == staged.identity()?.created_at;
+    let (old, new) = (staged.peek()?.revision, there.peek()?.revision);
+    if !is_same || old >= new {
+        return Ok(());
+    }
+    let message = format!("this is `{name}` at revision {old}, and it was moved away at revision {new}");
+    Err(Error::refused("older_export", message).with_hint(format!(
+        "import the stream of `export --move` or a later one, or give up the newer records: `dormouse rm {name}`"
     )))
 }
 
