@@ -92,8 +92,7 @@ pub fn admit(
             .hint("if this is intended, use --allow-empty, or in JSON \"allow_empty\": true"));
     }
     if submission.dedupe_key.as_ref().is_some_and(String::is_empty) {
-        return Err(Refusal::new("invalid_dedupe_key", "the dedupe key is empty")
-            .hint("all messages with an empty key would count as one: set the key, or leave it out"));
+        return Err(Refusal::new("invalid_dedupe_key", "the dedupe key is empty: set it, or leave it out"));
     }
     let (origin, kind) = origin_and_kind(&submission, speaker)?;
     let priority = submission.priority.unwrap_or(Priority::Normal);

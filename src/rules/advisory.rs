@@ -71,26 +71,27 @@ fn about_clock(records: &Records, now: Time) -> Vec<Advisory> {
 }
 
 fn about_work(records: &Records, waits: &WaitsByItem<'_>, item: &WorkItem, is_silent: bool) -> Vec<Advisory> {
-    let mut found = Vec::new();
-    let state = &records.state;
-    let agent = &state.agent;
-    if waits.is_runnable(item) {
-        let rests = matches!(state.status, Status::Asleep | Status::AwaitingTask);
-        let has_begun = !matches!(state.status, Status::Booting | Status::Stopped);
-        if rests || has_begun && is_spent(records, item) && is_silent {
-            let text = format!(
-                "{} is runnable, and its turn has changed nothing about it: {}; `dormouse wake {agent}` makes the agent look again",
-                item.id, item.objective
-            );
-            found.push(Advisory::new(AdvisoryKind::IdlePostureHasRunnableWork, item.id, text));
-        }
-    }
-    if is_stalled(item, waits) {
-        let text =
-            format!("nothing will bring {} back: {}; `dormouse work unblock`", item.id, item.objective);
-        found.push(Advisory::new(AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait, item.id, text));
-    }
-    found
+    let (state, id, objective) = (&records.state, item.id, &item.objective);
+    let had_turn = is_spent(records, item);
+    let rests = matches!(state.status, Status::Asleep | Status::AwaitingTask);
+    let has_begun = !matches!(state.status, Status::Booting | Status::Stopped);
+    let is_idle = waits.is_runnable(item) && (rests || has_begun && had_turn && is_silent);
+    let idle = is_idle.then(|| {
+        let text = if had_turn {
+            format!(
+                "{id} is runnable, and its turn has changed nothing about it: {objective}; `dormouse wake {}` makes the agent look again",
+                state.agent
+            )
+        } else {
+            format!("asleep, but {id} is runnable: {objective}; the next tick takes it up")
+        };
+        Advisory::new(AdvisoryKind::IdlePostureHasRunnableWork, id, text)
+    });
+    let stalled = is_stalled(item, waits).then(|| {
+        let text = format!("nothing will bring {id} back: {objective}; `dormouse work unblock`");
+        Advisory::new(AdvisoryKind::BlockedWorkItemWithoutRecheckOrWait, id, text)
+    });
+    idle.into_iter().chain(stalled).collect()
 }
 
 fn about_input(records: &Records, now: Time) -> Vec<Advisory> {

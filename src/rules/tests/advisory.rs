@@ -55,6 +55,14 @@ fn runnable_work_that_had_its_tick_is_worth_a_warning_unless_something_else_is_d
         kinds(&records)
     };
     assert_eq!(with(&|_| {}), ["idle_posture_has_runnable_work"], "whatever the status");
+    for (works, expected) in
+        [(ticked(), "its turn has changed nothing"), (work(1), "the next tick takes it up")]
+    {
+        let mut records = Records { works: vec![works], ..records() };
+        records.state.status = Status::Asleep;
+        let found = advisories(&records, now()).remove(0).message;
+        assert!(found.contains(expected), "{found}");
+    }
     assert_eq!(with(&|records| records.works[0].revision = 2), [""; 0], "it gets another tick");
     assert_eq!(with(&|records| records.state.counters.wakes = 1), [""; 0], "it gets another tick");
     assert_eq!(with(&|records| records.inbox.head = Some(prompt(1))), [""; 0]);
