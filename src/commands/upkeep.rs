@@ -2,7 +2,6 @@
 //! retention period (contract, store §4 and §6).
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use indicatif::BinaryBytes;
 use rustix::fs::Access;
@@ -67,10 +66,7 @@ pub fn doctor(session: &Session, store: &Store, args: cli::DoctorArgs) -> Result
         totals.report(session, &store.local().concern("nobody_ticks", message), Ok(false));
     }
     let CheckTotals { agents, checked, open, warnings, has_merged, idle_hooks, late: _ } = totals;
-    for path in idle_hooks {
-        let path = path.display();
-        session.out.note(&format!("{path} is no program, so it is never run: `chmod +x` makes it one"));
-    }
+    idle_hooks.iter().for_each(|note| session.out.note(note));
     if has_merged && !args.merge_driver {
         session.out.note(
             "hint: `dormouse doctor --merge-driver` has git merge such files by itself, in the clone in which it is run",
@@ -107,8 +103,8 @@ struct CheckTotals {
     warnings: usize,
     /// True if a git merge has caused a finding that the merge driver would have prevented.
     has_merged: bool,
-    /// Files with the name of a hook that are not executable, so that the hook never runs.
-    idle_hooks: BTreeSet<PathBuf>,
+    /// Notes about files with the name of a hook, or such a name, that never run.
+    idle_hooks: BTreeSet<String>,
     /// Agents whose next step is overdue.
     late: Vec<Overdue>,
 }
@@ -150,7 +146,7 @@ fn check(context: Context<'_>, repairs: bool, totals: &mut CheckTotals) -> Resul
     };
     // The records of a moved agent must stay as they are, so that its export can be repeated.
     let repairs = repairs && !agent.peek().is_ok_and(|state| state.moved.is_some());
-    totals.idle_hooks.extend(hooks::no_programs(agent));
+    totals.idle_hooks.extend(hooks::idle_files(agent));
     let now = session.clock.now();
     // If the agent can't be read, `checks::agent` reports that.
     let load = || load::load_unlocked(agent, now).ok();

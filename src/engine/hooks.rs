@@ -335,11 +335,20 @@ fn end_of(said: &str) -> &str {
     &said[from..]
 }
 
-/// Returns the files that have the name of a hook but are not executable, so that they never run.
-pub fn no_programs(agent: &Agent<'_>) -> Vec<PathBuf> {
-    let places = agent.workdir().hooks().into_iter();
-    let paths = places.flat_map(|(_, place)| HookName::ALL.iter().map(move |hook| place.join(hook.name())));
-    paths.filter(|path| path.is_file() && !hook::is_executable(path)).collect()
+/// Returns notes about files beside the hooks that never run, for example with a misspelt name.
+pub fn idle_files(agent: &Agent<'_>) -> Vec<String> {
+    let entries = agent.workdir().hooks().into_iter().flat_map(|(_, dir)| std::fs::read_dir(dir));
+    let paths = entries.flatten().flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+    let note = |path: PathBuf| {
+        let (name, shown) = (path.file_name()?.to_string_lossy(), path.display());
+        match HookName::ALL.iter().any(|hook| hook.name() == name) {
+            true if hook::is_executable(&path) => None,
+            true => Some(format!("{shown} is no program, so it is never run: `chmod +x` makes it one")),
+            false if name.starts_with("on-") => Some(format!("{shown} is never run: no hook has this name")),
+            false => None,
+        }
+    };
+    paths.filter_map(note).collect()
 }
 
 /// Returns the installed ones of the hooks that run between the claim and the start of a turn.

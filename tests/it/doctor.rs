@@ -209,6 +209,15 @@ fn a_hook_that_is_no_program_is_reported_once() {
     assert_eq!(ran.stderr.matches("hooks/on-attention is no program").count(), 1, "{ran}");
     set_mode(&hook, 0o755);
     assert_eq!(sandbox.cmd(["doctor"]).output().stderr, "");
+    // A misspelt hook never runs either; the name of a file that hooks use is not like theirs.
+    for name in ["on-atention", "library.sh"] {
+        crate::harness::write_program(&sandbox.agent("ada").join("hooks").join(name), "#!/bin/sh\n");
+    }
+    let ran = sandbox.cmd(["doctor"]).exits(0);
+    assert!(
+        ran.stderr.contains("hooks/on-atention is never run") && !ran.stderr.contains("library"),
+        "{ran}"
+    );
 }
 
 #[test]
