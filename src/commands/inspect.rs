@@ -310,7 +310,7 @@ pub fn overview(session: &Session) -> Result<Status> {
     let unstarted = named(|line| line.status == AgentStatus::Booting);
     let pending: usize = lines.iter().map(|line| line.pending).sum();
     let attention = named(ListRow::needs_attention);
-    let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
+    let next_due_at = lines.iter().filter_map(|line| line.due).min();
     let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
     let object = json!({
         "dir": store.shown(),

@@ -130,7 +130,7 @@ pub struct ListRow {
     /// Claim time of the live turn.
     #[serde(skip)]
     pub turn_since: Option<Time>,
-    /// Time at which a step has something to do: `next_due_at`, or earlier if input is queued.
+    /// Time at which a step has something to do: now, or `next_due_at` if nothing arrives.
     #[serde(skip)]
     pub due: Option<Time>,
 }
@@ -142,9 +142,8 @@ impl ListRow {
         let state = &records.state;
         let posture = posture(records);
         let is_live = records.lease == LeaseState::Held || records.away.is_some();
-        let is_input = matches!(posture.posture, Posture::HasQueuedInput | Posture::ActiveTurn);
         ListRow {
-            due: if is_input && has_step(records, now) { Some(now) } else { state.next_due_at },
+            due: if state.moved.is_none() && has_step(records, now) { Some(now) } else { state.next_due_at },
             agent: state.agent.clone(),
             status: state.status,
             execution_state: state.execution.state,
@@ -257,6 +256,7 @@ impl ListRow {
         };
         let moved = self.moved.as_ref().map(|moved| one_line(&moved.to_string(), 70));
         let state = self.state_words().filter(|words| !self.reason.ends_with(words.as_str()));
+        let state = state.map(|words| one_line(&words, 60));
         let wrong = moved.into_iter().chain(attention).chain(retry).chain(late).chain(dead).chain(state);
         let wrong = wrong.collect::<Vec<_>>().join(", ");
         let why = if is_stopped && !wrong.is_empty() { String::new() } else { why };
@@ -281,7 +281,6 @@ impl ListRow {
             | ExecutionState::Failed
             | ExecutionState::ShuttingDown => None,
         }
-        .map(|words| one_line(&words, 60))
     }
 }
 

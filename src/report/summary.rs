@@ -379,7 +379,8 @@ pub fn rows(line: &ListRow, state: &State, now: Time) -> Vec<SummaryRow> {
         let when = held.not_before.map(|at| format!("{}: ", relative(at, now))).unwrap_or_default();
         rows.push(("held", format!("{when}{}", one_line(&held.missing, 100)), None));
     }
-    let next = line.next_due_at.map(|due| format!("{} ({})", due.local(), relative(due, now)));
+    let shown = |due: Time| format!("{} ({})", due.local(), relative(due, now));
+    let next = line.due.map(|due| if due <= now { "now".to_owned() } else { shown(due) });
     rows.extend(next.map(|next| ("next due", next, None)));
     rows
 }

@@ -232,8 +232,8 @@ pub fn relative(at: Time, now: Time) -> String {
 
 /// Formats the time of a planned event: `in 5m`, or `is due`.
 pub fn due(at: Time, now: Time) -> String {
-    let text = relative(at.max(now), now);
-    if text == "now" { "is due".to_owned() } else { text }
+    let in_a_second = now.after(Span::from_millis(1000));
+    if at <= now { "is due".to_owned() } else { relative(at.max(in_a_second), now) }
 }
 
 /// Formats the time since an event: `since 5m ago`, or `just now`.

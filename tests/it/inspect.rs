@@ -208,11 +208,11 @@ fn list_and_get_describe_a_message_by_its_attempts_and_recovery() {
     note("  now  next is a message from you\n");
     sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", "2026-01-03T00:00:00.000Z").output();
     let at = |now: &str| sandbox.cmd(["list"]).env("DORMOUSE_NOW", now).output().stdout;
-    assert!(at("2026-01-03T00:00:00.200Z").contains("  now  exit status 1: no network; attempt 2 is due\n"));
+    assert!(at("2026-01-03T00:00:00.200Z").contains("  now  exit status 1: no network; attempt 2 in 1s\n"));
     assert!(at("2026-01-03T00:01:00.000Z").contains("  now  exit status 1: no network; attempt 2 is due\n"));
     let get = sandbox.cmd(["get", "ada"]).env("DORMOUSE_NOW", "2026-01-03T00:00:00.200Z").output().stdout;
     assert!(get.contains("failed just now: exit status 1: no network\n"), "{get}");
-    assert!(get.contains("\nretry       is due: exit"), "{get}");
+    assert!(get.contains("\nretry       in 1s: exit"), "{get}");
     sandbox.cmd(["tick", "ada"]).env("DORMOUSE_NOW", "2026-01-03T00:02:00.000Z").output();
     assert!(at("2026-01-03T00:02:01.000Z").contains("  now  exit status 1: no network; attempt 2 is next\n"));
 }

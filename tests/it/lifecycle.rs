@@ -546,7 +546,7 @@ fn commands_print_the_expected_text_during_the_life_of_an_agent() {
          queue       2 pending\n\
          last turn   failed 1s ago: exit status 9: it broke\n\
          retry       is due: exit status 9: it broke\n\
-         next due    2026-01-02T03:04:16.000Z (now)\n",
+         next due    now\n",
     );
     sandbox.cmd(["tick", "ada", "--until-idle"]).prints(
         "ada  start_recovery (after a failure)\n\

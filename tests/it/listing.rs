@@ -85,3 +85,38 @@ fn the_posture_flag_accepts_both_stopped_and_archived() {
         sandbox.cmd(["await", "ada", "--posture", word, "--timeout", "5s"]).exits(0);
     }
 }
+
+#[test]
+fn queued_and_runnable_work_is_due_now_whatever_the_next_timer() {
+    let sandbox = started("true");
+    sandbox.run(["timer", "add", "-a", "ada", "--in", "6h", "later"]);
+    let due = || {
+        let list = sandbox.run(["list"]);
+        let row = list.lines().nth(1).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        let get = sandbox.run(["get", "ada"]);
+        let all = sandbox.run([""; 0]);
+        [
+            row.contains(" now "),
+            get.lines().any(|line| line.starts_with("next due") && line.ends_with(" now")),
+            all.contains("the next step is due now"),
+        ]
+    };
+    assert_eq!(due(), [false; 3]);
+    sandbox.run(["enqueue", "ada", "x"]);
+    assert_eq!(due(), [true; 3]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    assert_eq!(due(), [false; 3]);
+    sandbox.run(["work", "add", "x", "-a", "ada"]);
+    assert_eq!(due(), [true; 3]);
+}
+
+#[test]
+fn the_note_of_a_deferred_message_names_what_is_missing_once() {
+    let sandbox = started(
+        "echo '{\"deferred\": {\"resource\": \"the licence server of the compiler has no free seat for us\"}}' >$DORMOUSE_OUTCOME; exit 75",
+    );
+    sandbox.run(["enqueue", "ada", "x"]);
+    sandbox.run(["tick", "ada", "--until-idle"]);
+    let list = sandbox.run(["list"]);
+    assert_eq!(list.matches("the licence server").count(), 1, "{list}");
+}

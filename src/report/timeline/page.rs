@@ -168,7 +168,7 @@ fn row(agent: &Activity, scale: Scale, columns: u64, listed: usize, now: Time) -
         "pending": line.pending,
         "tokens": number(agent.turns.iter().map(|turn| turn.tokens).fold(0, u64::saturating_add)),
         "cost": cost(agent.turns.iter().map(|turn| turn.cost_usd).sum()),
-        "due": line.next_due_at.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
+        "due": line.due.map_or_else(|| "–".to_owned(), |at| relative(at, now)),
         // Text alternative of the timeline, for readers who can't see it.
         "words": words,
         "marks": marks(&agent.turns, &agent.waits, scale, columns),
