@@ -104,6 +104,7 @@ pub enum WorkCommand {
     },
     /// Print the plan of an item, or replace it
     Plan {
+        /// Id of the item, at least four digits of it, or `latest`
         id: String,
         /// The new plan: the text itself, `@FILE`, or `-` for stdin
         text: Option<String>,

@@ -295,7 +295,7 @@ fn a_batch_without_a_message_or_with_a_bad_line_admits_nothing() {
             ", column 6: unknown field `txt`, expected one of `text`, `body`, `kind`, `origin`, `priority`, `dedupe_key`, `ttl`, `expires_at`, `resource`, `work_item_id`, `wait_id`, `correlation_id`, `allow_empty`",
             "",
         ),
-        (r#"{"text": "#, 2, ", column 0: EOF while parsing a value", ""),
+        (r#"{"text": "#, 2, ", column 0: not JSON: EOF while parsing a value", ""),
         (r#""text""#, 2, ", column 6: invalid type: string \"text\", expected struct Submission", ""),
         ("{}", 4, ": neither `text` nor `body`: a message has one of them", ""),
         (r#"{"text": "a", "body": 1}"#, 4, ": both `text` and `body`: a message has one of them", ""),

@@ -41,7 +41,7 @@ const GUESSES: [(&str, &str); 18] = [
 ];
 
 /// Tip for a text that was taken for an option.
-const DASH: &str = "put `--` before a text that begins with `-`: `dormouse enqueue AGENT -- TEXT`";
+const DASH: &str = "put `--` before a text that begins with `-`, as in `dormouse enqueue AGENT -- TEXT`";
 
 /// Last line of the help of a command.
 const EVERYWHERE: &str = "Everywhere: -C DIR, --json, -q, -v, --color, --lock-timeout (dormouse --help)";
