@@ -102,7 +102,7 @@ fn show(Context { session, agent }: Context<'_>, id: RunId) -> Result<Status> {
 }
 
 fn show_output(context: Context<'_>, run: RunId, stream: Stream, is_followed: bool) -> Result<Status> {
-    let dir = context.agent.workdir().run(run);
+    let dir = context.agent.local().run(run);
     let object = |text: &str| json!({ "run_id": run, "log": stream.name(), "text": text });
     let has_ended = || Ok(context.agent.peek()?.current_run.is_none_or(|current| current.run_id != run));
     print_output(context, (&dir, stream, None), is_followed, object, has_ended)
@@ -320,7 +320,7 @@ fn live(
     session.each_agent(store, &chosen.names, chosen.are_all, |Context { agent, .. }| {
         let Some(run) = agent.peek()?.current_run.map(|run| run.run_id) else { return Ok(Status::Done) };
         if let Some(watch) = &mut watch {
-            watch.follow_output(&agent.workdir().run(run));
+            watch.follow_output(&agent.local().run(run));
         }
         let lines = tails.entry(run).or_insert_with(|| OutputTail::of(agent, run, None)).news(false)?;
         session.out.is_about(chosen.are_told_apart.then(|| agent.name().to_string()));

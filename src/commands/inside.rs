@@ -57,7 +57,7 @@ pub fn checkpoint(session: &Session, store: &Store, args: cli::CheckpointArgs) -
     let bytes = checkpoint_bytes(&args.file)?;
     let rule = |draft: &mut Draft| rules::save(draft, run_id).map(Some);
     let (_, saved) = save(Context::new(session, &agent), run_id, Some(&bytes), rule)?;
-    let path = saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned());
+    let path = saved.map(|saved| agent.local().checkpoint(saved).to_string_lossy().into_owned());
     let object = json!({ "agent": agent.name(), "run_id": run_id, "checkpoint": path, "bytes": bytes.len() });
     report(session, &object, &format!("saved {}", path.unwrap_or_default()))
 }
@@ -96,7 +96,7 @@ pub fn yield_turn(session: &Session, store: &Store, args: cli::YieldArgs) -> Res
     let object = json!({
         "agent": agent.name(),
         "run_id": run_id,
-        "checkpoint": saved.map(|saved| agent.workdir().checkpoint(saved).to_string_lossy().into_owned()),
+        "checkpoint": saved.map(|saved| agent.local().checkpoint(saved).to_string_lossy().into_owned()),
         "bytes": bytes.as_ref().map(Vec::len),
         "becomes": becomes,
     });

@@ -72,7 +72,7 @@ pub fn task(session: &Session, store: &Store, args: CommandGroup<TaskCommand>) -
         TaskCommand::Output { task, stderr, follow, bytes } => {
             let (agent, id) = find_any::<Task>(store, &task)?;
             let stream = if stderr { Stream::Stderr } else { Stream::Stdout };
-            let dir = agent.workdir().task(id);
+            let dir = agent.local().task(id);
             let object = |text: &str| json!({ "task_id": id, "text": text });
             let has_ended = || Ok(read_record::<Task>(&agent, id)?.status.is_terminal());
             let context = Context::new(session, &agent);
@@ -227,7 +227,7 @@ fn input(Context { session, agent }: Context<'_>, id: TaskId, word: Option<&str>
     if word.is_some_and(|word| word != "-" && !word.starts_with('@')) {
         text.push('\n');
     }
-    let path = agent.workdir().task(id).stdin();
+    let path = agent.local().task(id).stdin();
     supervisor::feed(&path, text.as_bytes(), session.patience().as_std())?;
     let object = json!({ "agent": agent.name(), "task_id": id, "bytes": text.len() });
     answer(session, &object, |_| format!("wrote {} bytes", text.len()))
@@ -277,7 +277,7 @@ fn run_supervised(
     start.begun();
     // Another process may have to settle the task, and needs the noted end. Without a note the task
     // counts as interrupted.
-    let _ = agent.workdir().task(id).write_end(&end);
+    let _ = agent.local().task(id).write_end(&end);
     held.refuse_lost(&id.to_string())?;
     let mut tries = 1;
     loop {
@@ -301,7 +301,7 @@ fn prepare(
         return Err(Error::failed(format!("{} is no command", task.id)));
     };
     let policy = agent.policy()?;
-    let dir = agent.workdir().task(task.id);
+    let dir = agent.local().task(task.id);
     dir.make()?;
     let (stdin, input) = match task.interactive {
         true => (Stdin::Pipe(dir.stdin()), Some(TaskInputPipe::make(&dir.stdin())?)),

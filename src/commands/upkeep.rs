@@ -127,7 +127,7 @@ impl CheckTotals {
 /// released, so that a slow reader of the output blocks no other command.
 fn check(context: Context<'_>, repairs: bool, totals: &mut CheckTotals) -> Result<()> {
     let Context { session, agent } = context;
-    let dir = agent.workdir().tmp().parent();
+    let dir = agent.local().tmp().parent();
     // The lock does not prove that this user may write into the agent's directory.
     let writable = || rustix::fs::access(dir.path(), Access::WRITE_OK).context("write into", dir.path());
     let locked = agent.change_damaged(session.clock.now()).and_then(|locked| writable().map(|()| locked));
@@ -214,7 +214,7 @@ fn repair(context: Context<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Res
     }
     let is_mended = locked.files().map_or(Ok(false), |files| files.mend(finding))?;
     if finding.remedy == Remedy::Sweep {
-        hook::end_abandoned(&context.agent.workdir().tmp())?;
+        hook::end_abandoned(&context.agent.local().tmp())?;
     }
     Ok(is_mended)
 }

@@ -186,7 +186,7 @@ impl<'a> Context<'a> {
         drop(locked);
         if has_hooks {
             // Runs without the agent's lock, because ending leftover processes may take seconds.
-            let _ = hook::end_abandoned(&self.agent.workdir().tmp());
+            let _ = hook::end_abandoned(&self.agent.local().tmp());
         }
     }
 
@@ -194,7 +194,7 @@ impl<'a> Context<'a> {
     /// removed after its retention period. Must be called after [`Context::notify`] has told hooks
     /// of the settlement.
     pub fn clear_run(self, run: &Run, retention: Retention) {
-        let _ = self.agent.workdir().run(run.id).clear(run, retention.keeps_context(run.terminal));
+        let _ = self.agent.local().run(run.id).clear(run, retention.keeps_context(run.terminal));
         let written = run.stdout_bytes.unwrap_or(0).saturating_add(run.stderr_bytes.unwrap_or(0));
         if written > retention.output.0 / OUTPUT_DIVISOR {
             let _ = self.agent.local().sweep_soon();

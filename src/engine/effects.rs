@@ -193,7 +193,7 @@ fn try_to_settle(context: Context<'_>) -> Result<()> {
 /// that the tick noted, if any. Returns the effects that follow; `None` if already settled.
 pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Vec<Effect>>> {
     let agent = context.agent;
-    let leader = agent.workdir().run(run_id).leader();
+    let leader = agent.local().run(run_id).leader();
     LeftoverProcesses::find(&ProcessMark::run(run_id), &leader)?.end(KILL_GRACE)?;
     before_suspension(context, run_id, None)?;
     let locked = agent.change(context.session.clock.now())?;
@@ -201,7 +201,7 @@ pub fn settle_abandoned(context: Context<'_>, run_id: RunId) -> Result<Option<Ve
     if state.current_run.as_ref().is_none_or(|run| run.run_id != run_id) {
         return Ok(None);
     }
-    let noted = agent.workdir().run(run_id).read_end()?;
+    let noted = agent.local().run(run_id).read_end()?;
     let make = |noted: Option<TurnEnd>| {
         let mut draft = context.draft(&locked, locked.state()?)?;
         settle_in_draft(context, &locked.records_snapshot(), &mut draft, (run_id, noted), TICK_GONE)?;

@@ -49,7 +49,7 @@ pub fn environment(
         set("DORMOUSE_WORK_ITEM", item.to_string().into());
     }
     if let Some(checkpoint) = run.checkpoint {
-        set("DORMOUSE_CHECKPOINT", agent.workdir().checkpoint(checkpoint).path().into());
+        set("DORMOUSE_CHECKPOINT", agent.local().checkpoint(checkpoint).path().into());
     }
     env
 }

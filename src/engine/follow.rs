@@ -128,7 +128,7 @@ struct Followed {
 impl OutputTail {
     /// Follows stdout and stderr of a run. `last`: maximum of earlier output, in bytes.
     pub fn of(agent: &Agent<'_>, run: RunId, last: Option<u64>) -> OutputTail {
-        let dir = agent.workdir().run(run);
+        let dir = agent.local().run(run);
         let followed = |stream: Stream| Followed {
             stream,
             log: dir.follow(stream, last),

@@ -242,7 +242,7 @@ pub fn end_run(context: Context<'_>, run: &CurrentRun, grace: Duration, first: E
     if !is_current {
         return Ok(open.draft.records.state);
     }
-    let noted = agent.workdir().run(run.run_id).read_end()?;
+    let noted = agent.local().run(run.run_id).read_end()?;
     if noted.is_none() && run.stopping.is_some() {
         finish_stop(draft, killed, None)?;
     } else {
@@ -293,7 +293,7 @@ pub fn wait_for_section(context: Context<'_>, run: &CurrentRun, preemption: &Pre
 /// searches have found no process. Returns true if a process had to be killed. The search is
 /// repeated, because a tick that has just claimed the run may start the command later.
 fn end_processes(agent: &Agent<'_>, run_id: RunId, grace: Duration, first: EndOrder) -> Result<bool> {
-    let leader = agent.workdir().run(run_id).leader();
+    let leader = agent.local().run(run_id).leader();
     let mut patience = Patience::of(grace);
     let mut killed = false;
     let mut quiet = 0;

@@ -290,7 +290,7 @@ impl InstalledHook<'_> {
         // Commands of the hook may act for a run only while that run is the current one.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == acting_run);
         if let Some(run) = &current {
-            agent.workdir().run(run.run_id).make()?;
+            agent.local().run(run.run_id).make()?;
         }
         let fence = self.fence.filter(|_| current.is_some());
         let env = environment(agent, &policy, current.as_ref(), fence);
@@ -302,7 +302,7 @@ impl InstalledHook<'_> {
             workdir: workspace_path(agent.store(), &policy),
             env,
             document: format!("{document}\n").into_bytes(),
-            tmp: agent.workdir().tmp(),
+            tmp: agent.local().tmp(),
             log: self.log(event),
             timeout: timeout.map(Span::as_std),
         };
@@ -312,7 +312,7 @@ impl InstalledHook<'_> {
     /// Returns the log file of the event's run; `None` if there is no run, or its directory is
     /// gone.
     fn log(&self, event: &HookEvent) -> Option<CapPath> {
-        let dir = self.context.agent.workdir().run(event.run_id?);
+        let dir = self.context.agent.local().run(event.run_id?);
         dir.exists().then(|| dir.hook_log())
     }
 }
@@ -337,7 +337,7 @@ fn end_of(said: &str) -> &str {
 
 /// Returns notes about files beside the hooks that never run, for example with a misspelt name.
 pub fn idle_files(agent: &Agent<'_>) -> Vec<String> {
-    let entries = agent.workdir().hooks().into_iter().flat_map(|(_, dir)| std::fs::read_dir(dir));
+    let entries = agent.local().hooks().into_iter().flat_map(|(_, dir)| std::fs::read_dir(dir));
     let paths = entries.flatten().flatten().map(|entry| entry.path()).filter(|path| path.is_file());
     let note = |path: PathBuf| {
         let (name, shown) = (path.file_name()?.to_string_lossy(), path.display());
@@ -370,7 +370,7 @@ pub fn is_nested() -> bool {
 
 /// Returns the path of an agent's hook: its own file, else that of the state directory.
 pub fn program(agent: &Agent<'_>, hook: HookName) -> Option<PathBuf> {
-    let paths = agent.workdir().hooks().map(|(_, place)| place.join(hook.name()));
+    let paths = agent.local().hooks().map(|(_, place)| place.join(hook.name()));
     paths.into_iter().find(|path| hook::is_executable(path))
 }
 
@@ -391,7 +391,7 @@ pub fn installed(agent: &Agent<'_>) -> Vec<Installed> {
     let mut found = Vec::new();
     for &hook in HookName::ALL {
         let program = program(agent, hook);
-        for (place, dir) in agent.workdir().hooks() {
+        for (place, dir) in agent.local().hooks() {
             let path = dir.join(hook.name());
             let why_not = match &program {
                 Some(program) if *program == path => None,

@@ -275,7 +275,7 @@ fn leftovers(
     if away(&other, &run, now)?.is_some() || other.is_leased(Subject::Run)? {
         return Ok(None);
     }
-    let leader = other.workdir().run(run.run_id).leader();
+    let leader = other.local().run(run.run_id).leader();
     if LeftoverProcesses::find(&ProcessMark::run(run.run_id), &leader)?.is_gone() {
         return Ok(None);
     }

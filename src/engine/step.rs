@@ -391,7 +391,7 @@ pub fn preview(context: Context<'_>, now: Time) -> Result<Preview> {
             match before {
                 Before::Tell => has_effects = true,
                 Before::Settle(run_id) => {
-                    let noted = agent.workdir().run(run_id).read_end()?;
+                    let noted = agent.local().run(run_id).read_end()?;
                     let seen = agent.snapshot();
                     settle_in_draft(context, &seen, &mut draft, (run_id, noted), TICK_GONE)?;
                     recovered = Some(run_id);

@@ -56,7 +56,7 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
     let dir = store.anchor().path();
     let place = store.local().state_place()?.id;
     let spec = SupervisorSpec { arguments: &arguments, dir, task_id: id.to_string(), place };
-    let lock = agent.workdir().task(id).make().and_then(|()| held.share());
+    let lock = agent.local().task(id).make().and_then(|()| held.share());
     let begun = lock.and_then(|lock| supervisor::start(&spec, lock, patience));
     let error = match begun {
         Ok(Ok(())) => return Ok(()),
@@ -76,7 +76,7 @@ pub fn settle(context: Context<'_>, id: TaskId, _held: &HeldLease, why: &str) ->
 }
 
 fn leftover(agent: &Agent<'_>, id: TaskId) -> Result<LeftoverProcesses> {
-    LeftoverProcesses::find(&ProcessMark::task(id), &agent.workdir().task(id).leader())
+    LeftoverProcesses::find(&ProcessMark::task(id), &agent.local().task(id).leader())
 }
 
 /// Commits the end of a task. Returns `None` if another process has already ended it.
@@ -257,7 +257,7 @@ pub fn permanent_end(error: &Error) -> Option<ChildEnd> {
 /// Returns the end of a task whose supervisor is gone: the noted end, else an unknown end with the
 /// reason `why`.
 pub fn recorded_end(agent: &Agent<'_>, id: TaskId, why: &str) -> Result<TaskEnding> {
-    Ok(match agent.workdir().task(id).read_end()? {
+    Ok(match agent.local().task(id).read_end()? {
         Some(seen) => TaskEnding::Seen(seen),
         None => TaskEnding::Lost(why.to_owned()),
     })

@@ -112,7 +112,7 @@ fn start_from_the_beginning(
     checkpoint: Checkpoint,
 ) {
     let agent = context.agent;
-    let path = agent.workdir().checkpoint(checkpoint);
+    let path = agent.local().checkpoint(checkpoint);
     let shown = path.to_string_lossy();
     context.session.out.note(&format!(
         "{}: the checkpoint {shown} is missing: the turn starts from the beginning",
@@ -139,7 +139,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     };
     let end = match run_command() {
         Ok(ended) => {
-            let path = turn.context.agent.workdir().run(run_id).outcome();
+            let path = turn.context.agent.local().run(run_id).outcome();
             end_of(session, ended, outcome::read(&path, &turn.records.policy.limits))
         }
         Err(NotStarted { error, is_prevented }) => {
@@ -153,7 +153,7 @@ fn run_claimed(turn: &Turn<'_>, history: Result<History>) -> Result<TurnEnd> {
     };
     // Only another process that settles this run needs the noted end; without it the run counts as
     // interrupted.
-    if let Err(error) = turn.context.agent.workdir().run(run_id).write_end(&end) {
+    if let Err(error) = turn.context.agent.local().run(run_id).write_end(&end) {
         session.out.note(&format!("{}: {error}", turn.context.agent.name()));
     }
     turn.lease.refuse_lost(&run_id.to_string())?;
@@ -421,7 +421,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let run_id = claimed.run.run_id;
     let policy = &records.policy;
     let argv = argv(policy, agent).map_err(invalid_settings)?;
-    let dir = agent.workdir().run(run_id);
+    let dir = agent.local().run(run_id);
     dir.make()?;
     let workspace = workspace_path(store, policy);
     let served = &store.local().config.ingress;

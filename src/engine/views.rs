@@ -184,7 +184,7 @@ impl LastOutput {
     /// Reads the output since the last call. `is_live`: the run may write more output.
     pub fn look(&mut self, agent: &Agent<'_>, is_live: bool) -> Result<()> {
         if is_live {
-            self.watch.follow_output(&agent.workdir().run(self.run));
+            self.watch.follow_output(&agent.local().run(self.run));
         }
         for (_, line) in self.tail.news(!is_live)? {
             if self.lines.len() == LINES {

@@ -2,18 +2,18 @@
 //! runs and tasks, hooks, checkpoints (saved progress of turns), quarantined files.
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, Result};
-use crate::model::id::{AgentName, RunId};
+use crate::model::id::{AgentName, RunId, TaskId};
 use crate::model::policy::Policy;
 use crate::model::preemption::Checkpoint;
 
 use super::files::Disk;
 use super::layout::{self, AgentDir};
 use super::travel::{FileKind, place, walk};
-use super::workdir::{CHECKPOINT, Workdir};
+use super::workdir::{CHECKPOINT, Dir};
 use super::{StateDir, files};
 
 /// Subdirectories of a local agent directory. `tmp` is created last: if it exists, all do.
@@ -84,9 +84,25 @@ impl LocalAgent<'_> {
         let _ = self.dir.cap().remove_tree();
     }
 
-    /// Directories of the agent's runs and tasks on this machine, and its hooks.
-    pub fn workdir(&self) -> Workdir {
-        Workdir::of(self.dir.cap(), &self.state_dir.cap())
+    /// Returns the directory of a run on this machine.
+    pub fn run(&self, id: RunId) -> Dir {
+        Dir { cap: self.dir.join(layout::RUNS).join(id.to_string()) }
+    }
+
+    /// Returns the directory of a task on this machine.
+    pub fn task(&self, id: TaskId) -> Dir {
+        Dir { cap: self.dir.join(layout::TASKS).join(id.to_string()) }
+    }
+
+    /// Returns the file of a checkpoint (saved progress), in the directory of its run.
+    pub fn checkpoint(&self, checkpoint: Checkpoint) -> CapPath {
+        self.dir.join(layout::checkpoint(checkpoint))
+    }
+
+    /// Returns the directories of hooks with their labels. A hook in the first takes precedence.
+    pub fn hooks(&self) -> [(&'static str, PathBuf); 2] {
+        let dirs = [("agent", self.dir.path()), ("shared", self.state_dir.anchor.path())];
+        dirs.map(|(name, dir)| (name, dir.join(layout::HOOKS)))
     }
 
     /// Writes a checkpoint (saved progress of a turn) to `tmp/`, durably. Checkpoints may be large,
@@ -101,7 +117,7 @@ impl LocalAgent<'_> {
 
     /// Moves a checkpoint to its final path. Turns find it once a record of the agent names it.
     pub fn save_checkpoint(&self, checkpoint: Checkpoint, staged: StagedCheckpoint) -> Result<()> {
-        let path = self.workdir().checkpoint(checkpoint);
+        let path = self.checkpoint(checkpoint);
         files::rename(&staged.cap, &path)?;
         self.disk().sync_dir(&path.parent())
     }
@@ -109,7 +125,7 @@ impl LocalAgent<'_> {
     /// Removes the older checkpoints (saved progress) of the same run, because no record names them
     /// any more. The caller must hold the agent's lock.
     pub fn remove_older(&self, checkpoint: Checkpoint) -> Result<()> {
-        let path = self.workdir().checkpoint(checkpoint);
+        let path = self.checkpoint(checkpoint);
         let dir = path.parent();
         for entry in dir.entries()? {
             let is_checkpoint = entry.name.as_encoded_bytes().starts_with(CHECKPOINT.as_bytes());

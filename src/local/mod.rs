@@ -1,8 +1,8 @@
 //! Files of a state directory on this machine, which exist even if the records are in a database.
 //!
 //! - [`StateDir`]: the state directory: settings, workspaces, limit of turns. [`anchor`] finds it.
-//! - [`LocalAgent`]: the directory of an agent: locks, hooks, quarantined files. `workdir`: its
-//!   directories of runs and tasks.
+//! - [`LocalAgent`]: the directory of an agent: locks, hooks, quarantined files. `workdir`: the
+//!   directory of a run or a task.
 //! - `layout` has all names and paths, `files` durable writes, `lock` file locks.
 
 mod agent;

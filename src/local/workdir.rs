@@ -1,12 +1,11 @@
-//! Local files of an agent besides its records: directories of runs and tasks, and hooks. Every
-//! store keeps these files on the machine that runs the agent.
+//! Directory of a run or a task. Every store keeps it on the machine that runs the agent.
 
 mod stale;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,15 +13,10 @@ use serde::de::DeserializeOwned;
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::RECORD;
-use crate::model::id::{RunId, TaskId};
+use crate::model::id::RunId;
 use crate::model::json;
 use crate::model::preemption::Checkpoint;
 
-/// Names in the directory of an agent.
-const RUNS: &str = "runs";
-const TASKS: &str = "tasks";
-const TMP: &str = "tmp";
-const HOOKS: &str = "hooks";
 /// Names in the directory of a run or a task.
 pub const CONTEXT: &str = "context.json";
 pub const PROMPT: &str = "prompt.txt";
@@ -44,17 +38,10 @@ pub const CHECKPOINT: &str = "checkpoint-";
 /// Maximum size of a file in bytes, larger than any record.
 const MOST: u64 = RECORD.most.0 * 2;
 
-/// Local files of one agent.
-#[derive(Debug, Clone)]
-pub struct Workdir {
-    agent: CapPath,
-    shared: CapPath,
-}
-
 /// Directory of a run or a task.
 #[derive(Debug, Clone)]
 pub struct Dir {
-    cap: CapPath,
+    pub cap: CapPath,
 }
 
 /// One of the two outputs of a process.
@@ -90,44 +77,9 @@ pub fn parse_checkpoint(run_id: RunId, name: &str) -> Option<Checkpoint> {
     (name_of(checkpoint) == name).then_some(checkpoint)
 }
 
-impl Workdir {
-    /// Returns the local files of the agent with this directory. `shared`: the state directory,
-    /// which has the hooks of all agents.
-    pub fn of(agent: &CapPath, shared: &CapPath) -> Workdir {
-        Workdir { agent: agent.clone(), shared: shared.clone() }
-    }
-
-    pub fn run(&self, id: RunId) -> Dir {
-        Dir { cap: self.agent.join(RUNS).join(id.to_string()) }
-    }
-
-    pub fn task(&self, id: TaskId) -> Dir {
-        Dir { cap: self.agent.join(TASKS).join(id.to_string()) }
-    }
-
-    /// Returns the file of a checkpoint (saved progress), in the directory of its run.
-    pub fn checkpoint(&self, checkpoint: Checkpoint) -> CapPath {
-        self.run(checkpoint.run_id).cap.join(name_of(checkpoint))
-    }
-
-    /// Returns the parent directory of the scratch directories of hooks.
-    pub fn tmp(&self) -> CapPath {
-        self.agent.join(TMP).scratch()
-    }
-
-    /// Returns the directories of hooks with their labels. A hook in the first takes precedence.
-    pub fn hooks(&self) -> [(&'static str, PathBuf); 2] {
-        [("agent", &self.agent), ("shared", &self.shared)].map(|(name, cap)| (name, cap.path().join(HOOKS)))
-    }
-}
-
 impl Dir {
     pub fn path(&self) -> &Path {
         self.cap.path()
-    }
-
-    pub fn cap_path(&self) -> &CapPath {
-        &self.cap
     }
 
     pub fn make(&self) -> Result<()> {

@@ -398,7 +398,7 @@ fn arrive(session: &Session, agent: &Agent<'_>) -> Result<()> {
     moved::arrive(&mut draft, None);
     let_go(&mut draft, None);
     if let Some(run) = draft.records.state.current_run.as_ref().map(|run| run.run_id) {
-        let noted = agent.workdir().run(run).read_end()?;
+        let noted = agent.local().run(run).read_end()?;
         settle_in_draft(Context::new(session, agent), &seen, &mut draft, (run, noted), WENT_ON)?;
     }
     for task in draft.records.tasks.clone().iter().filter(|task| task.status != TaskStatus::Queued) {

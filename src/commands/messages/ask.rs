@@ -80,7 +80,7 @@ impl PendingAnswer<'_> {
 
     /// True if this machine has the output of the live turn, so that polling is worth a query.
     fn can_read_output(&self) -> bool {
-        let is_here = |run_id: &RunId| self.context.agent.workdir().run(*run_id).exists();
+        let is_here = |run_id: &RunId| self.context.agent.local().run(*run_id).exists();
         self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
@@ -99,7 +99,7 @@ impl PendingAnswer<'_> {
         }
         if self.live.as_ref().map(|(run_id, _)| *run_id) != current {
             self.live = current.map(|run_id| {
-                let dir = agent.workdir().run(run_id);
+                let dir = agent.local().run(run_id);
                 let stream = |stream| (dir.follow(stream, None), listener());
                 (run_id, [Stream::Stdout, Stream::Stderr].map(stream))
             });

@@ -159,7 +159,7 @@ impl AgentRecords for DirAgent<'_> {
     }
 
     fn saved(&self, checkpoint: Checkpoint, each: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        match self.local.workdir().checkpoint(checkpoint).read(CHECKPOINT.most.0) {
+        match self.local.checkpoint(checkpoint).read(CHECKPOINT.most.0) {
             Ok(bytes) => Ok(bytes.map(|bytes| each(&bytes)).is_some()),
             Err(Error::Damaged { .. }) => Ok(false),
             Err(error) => Err(error),

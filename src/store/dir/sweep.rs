@@ -92,8 +92,8 @@ impl Item {
 
     fn dir(self, agent: &LocalAgent<'_>) -> CapPath {
         match self {
-            Item::Run(id) => agent.workdir().run(id).cap_path().clone(),
-            Item::Task(id) => agent.workdir().task(id).cap_path().clone(),
+            Item::Run(id) => agent.run(id).cap,
+            Item::Task(id) => agent.task(id).cap,
         }
     }
 }
@@ -271,13 +271,13 @@ impl<'a> Sweep<'a> {
         let mut uncleared = Vec::new();
         for item in items {
             if let Item::Run(id) = item
-                && self.agent.workdir().run(*id).is_uncleared()?
+                && self.agent.run(*id).is_uncleared()?
             {
                 uncleared.push(*id);
             }
         }
         for run in self.last_versions(&uncleared, |run: Run| (run.id, run))?.values() {
-            self.agent.workdir().run(run.id).clear(run, self.how.retention.keeps_context(run.terminal))?;
+            self.agent.run(run.id).clear(run, self.how.retention.keeps_context(run.terminal))?;
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ impl DirWatch {
     /// Watches the output of a run or a task. Called before each read, because the directory of a
     /// new run is made later.
     pub fn follow_output(&mut self, of: &Dir) {
-        let all = of.cap_path().parent();
+        let all = of.cap.parent();
         if all.is_dir().is_ok_and(|is_dir| is_dir) {
             self.add(all.path());
         }

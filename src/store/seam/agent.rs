@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::local::{LocalAgent, LockGuard, Sharing, Subject, layout, workdir::Workdir};
+use crate::local::{LocalAgent, LockGuard, Sharing, Subject, layout};
 use crate::model::agent::Identity;
 use crate::model::digest::sha256;
 use crate::model::id::{AgentName, TriggerId};
@@ -77,11 +77,6 @@ impl<'s> Agent<'s> {
         &self.source.local.name
     }
 
-    /// Returns the directories of runs and tasks on this machine.
-    pub fn workdir(&self) -> Workdir {
-        self.source.local.workdir()
-    }
-
     pub fn store(&self) -> &'s Store {
         self.store
     }
@@ -103,7 +98,7 @@ impl<'s> Agent<'s> {
     /// Fetches a checkpoint from the database, unless this machine has its file. Returns `false` if
     /// neither has the checkpoint. The caller must hold the agent's lock.
     pub fn bring_checkpoint(&self, checkpoint: Checkpoint) -> Result<bool> {
-        let place = self.workdir().checkpoint(checkpoint);
+        let place = self.local().checkpoint(checkpoint);
         if place.is_file().is_ok_and(|is_file| is_file) {
             return Ok(true);
         }

@@ -239,7 +239,7 @@ impl<'a> AgentTxn<'a> {
         for delete in &transaction.deletes {
             if let Delete::Checkpoint(checkpoint) = delete {
                 // An error is ignored: the file is deleted later with the directory of its run.
-                let _ = self.agent.workdir().checkpoint(*checkpoint).remove();
+                let _ = self.agent.local().checkpoint(*checkpoint).remove();
             }
         }
         Ok(transaction.state)

@@ -85,7 +85,7 @@ impl Snapshot<'_> {
 
     /// True if a run of this id has a directory or a record, settled or not.
     pub fn is_run(&self, id: RunId) -> Result<bool> {
-        Ok(self.records.local.workdir().run(id).exists() || self.run(id)?.is_some())
+        Ok(self.records.local.run(id).exists() || self.run(id)?.is_some())
     }
 
     /// Returns the settled runs, newest first, at most `count`, and true if more exist.

@@ -85,7 +85,7 @@ impl<'a> Checkup<'a> {
         }
         let of_run = state.current_run.as_ref().and_then(|run| run.checkpoint);
         if let Some(checkpoint) = of_run.or(state.held.as_ref().and_then(|held| held.checkpoint)) {
-            let path = self.agent.local.workdir().checkpoint(checkpoint);
+            let path = self.agent.local.checkpoint(checkpoint);
             if path.exists().is_ok_and(|there| !there) {
                 let message = "missing: the checkpoint from which a run continues";
                 self.note(path, "checkpoint", message, Remedy::NONE);
