@@ -18,7 +18,6 @@ use crate::model::event::EventKind;
 use crate::model::id::AgentName;
 use crate::model::retention::{Keep, Retention};
 use crate::model::state::Outbox;
-use crate::process::hook;
 use crate::report::output::Tone;
 use crate::report::text::{count, present};
 use crate::rules::due::{Overdue, overdue};
@@ -214,7 +213,7 @@ fn repair(context: Context<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Res
     }
     let is_mended = locked.files().map_or(Ok(false), |files| files.mend(finding))?;
     if finding.remedy == Remedy::Sweep {
-        hook::end_abandoned(&context.agent.local().tmp())?;
+        hooks::end_abandoned(&context.agent.local().tmp())?;
     }
     Ok(is_mended)
 }

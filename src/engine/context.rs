@@ -18,7 +18,6 @@ use crate::model::retention::Retention;
 use crate::model::run::Run;
 use crate::model::state::{CurrentRun, State};
 use crate::model::time::Time;
-use crate::process::hook;
 use crate::report::progress::Unit;
 use crate::report::text::one_line;
 use crate::rules::transition::draft::Draft;
@@ -186,7 +185,7 @@ impl<'a> Context<'a> {
         drop(locked);
         if has_hooks {
             // Runs without the agent's lock, because ending leftover processes may take seconds.
-            let _ = hook::end_abandoned(&self.agent.local().tmp());
+            let _ = hooks::end_abandoned(&self.agent.local().tmp());
         }
     }
 

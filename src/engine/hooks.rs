@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
+use crate::local::stale_files::HookScratch;
 use crate::model::attention::{Attention, FailureTold, PendingTransition};
 use crate::model::event::EventKind;
 use crate::model::execution::ExecutionState;
@@ -217,7 +218,7 @@ impl InstalledHook<'_> {
         limit: Option<Limit>,
         monitor: &mut dyn Monitor,
     ) -> Result<Option<HookFailure>> {
-        let (spec, timeout) = self.spec(event, limit, event.run_id)?;
+        let (spec, _scratch, timeout) = self.spec(event, limit, event.run_id)?;
         let ran = hook::run(&spec, monitor)?;
         self.conclude(event, timeout, ran)
     }
@@ -229,7 +230,7 @@ impl InstalledHook<'_> {
         event: &HookEvent,
         act: impl FnOnce() -> T,
     ) -> (T, Result<Option<HookFailure>>) {
-        let (spec, timeout) = match self.spec(event, None, None) {
+        let (spec, _scratch, timeout) = match self.spec(event, None, None) {
             Ok(prepared) => prepared,
             Err(error) => return (act(), Err(error)),
         };
@@ -276,15 +277,18 @@ impl InstalledHook<'_> {
         Ok(failure)
     }
 
-    /// Returns the specification of the hook's process, and its timeout. `acting_run`: run in whose
-    /// name commands of the hook act; `None` for the operator's name.
+    /// Returns the specification of the hook's process, its directory, and its timeout. First ends
+    /// leftover processes of hooks that a killed command had started. `acting_run`: run in whose name
+    /// commands of the hook act; `None` for the operator's name.
     fn spec(
         &self,
         event: &HookEvent,
         limit: Option<Limit>,
         acting_run: Option<RunId>,
-    ) -> Result<(HookSpec, Option<Span>)> {
+    ) -> Result<(HookSpec, HookScratch, Option<Span>)> {
         let agent = self.context.agent;
+        end_abandoned(&agent.local().tmp())?;
+        let scratch = HookScratch::make(&agent.local().tmp())?;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;
         // Commands of the hook may act for a run only while that run is the current one.
@@ -302,11 +306,11 @@ impl InstalledHook<'_> {
             workdir: workspace_path(agent.store(), &policy),
             env,
             document: format!("{document}\n").into_bytes(),
-            tmp: agent.local().tmp(),
+            scratch: scratch.cap.clone(),
             log: self.log(event),
             timeout: timeout.map(Span::as_std),
         };
-        Ok((spec, timeout))
+        Ok((spec, scratch, timeout))
     }
 
     /// Returns the log file of the event's run; `None` if there is no run, or its directory is
@@ -315,6 +319,11 @@ impl InstalledHook<'_> {
         let dir = self.context.agent.local().run(event.run_id?);
         dir.exists().then(|| dir.hook_log())
     }
+}
+
+/// Ends leftover processes of hooks of killed commands, and removes their directories in `tmp`.
+pub fn end_abandoned(tmp: &CapPath) -> Result<()> {
+    HookScratch::abandoned(tmp)?.try_for_each(|scratch| hook::end_leftover(&scratch.cap))
 }
 
 /// Returns the reason why a hook counts as failed; `None` if it succeeded.

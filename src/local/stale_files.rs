@@ -12,10 +12,11 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{IoContext, Result};
+use crate::model::digest::digits;
 use crate::model::id::AgentName;
 
 use super::files::Disk;
-use super::{LocalAgent, StateDir, layout, lock};
+use super::{LocalAgent, StateDir, layout, lock, machine};
 
 /// Maximum number of files of killed commands that one step removes. The next step removes more.
 const AT_ONCE: usize = 256;
@@ -92,6 +93,41 @@ pub fn abandoned(dir: &CapPath, entry: &Entry) -> Option<(CapPath, File)> {
     lock::try_hold(&file, cap.path()).ok()?.then_some((cap, file))
 }
 
+/// Scratch directory of one hook, in `tmp/`. The command that runs the hook keeps the directory
+/// locked, and removes it when the hook has ended. Names are never reused, so that a late removal
+/// of an abandoned directory can't remove the directory of a later hook.
+pub struct HookScratch {
+    pub cap: CapPath,
+    _lock: File,
+}
+
+impl HookScratch {
+    pub fn make(tmp: &CapPath) -> Result<HookScratch> {
+        let mut drawn = [0; 16];
+        machine::random(&mut drawn).context("draw a name in", tmp)?;
+        let cap = tmp.join(format!("{HOOK}{}", digits(&drawn)));
+        Ok(HookScratch { _lock: make_dir_unlocked(&cap, Access::Owner)?, cap })
+    }
+
+    /// Locks and returns the scratch directories of hooks whose commands were killed.
+    pub fn abandoned(tmp: &CapPath) -> Result<impl Iterator<Item = HookScratch>> {
+        let entries = tmp.entries()?.into_iter().filter(is_of_hook);
+        let scratches = entries.filter_map(move |entry| abandoned(tmp, &entry));
+        Ok(scratches.map(|(cap, _lock)| HookScratch { cap, _lock }))
+    }
+}
+
+impl Drop for HookScratch {
+    fn drop(&mut self) {
+        // A directory that can't be removed is harmless.
+        let _ = self.cap.remove_tree();
+    }
+}
+
+fn is_of_hook(entry: &Entry) -> bool {
+    entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes())
+}
+
 /// True if an entry of `tmp/` may be left by a killed command. Lock files are permanent.
 fn can_be_left(entry: &Entry) -> bool {
     !entry.name.as_encoded_bytes().ends_with(b".lock")
@@ -105,7 +141,7 @@ impl LocalAgent<'_> {
         let tmp = self.tmp();
         let mut has_hooks = false;
         for entry in tmp.entries()?.iter().filter(|entry| can_be_left(entry)).take(AT_ONCE) {
-            if entry.is_dir && entry.name.as_encoded_bytes().starts_with(HOOK.as_bytes()) {
+            if is_of_hook(entry) {
                 has_hooks = true;
             } else if let Some((cap, _held)) = abandoned(&tmp, entry) {
                 cap.remove_tree()?;
@@ -179,5 +215,46 @@ impl StateDir {
     /// Path to which this process moves an agent that it removes.
     pub fn vanishing(&self, name: &AgentName) -> CapPath {
         self.cap().join(layout::AGENTS).join(format!("{NEW}{GONE}{name}-{}", std::process::id()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cap_fs::at;
+
+    fn remove_abandoned(tmp: &CapPath) {
+        HookScratch::abandoned(tmp).unwrap().for_each(drop);
+    }
+
+    #[test]
+    fn a_locked_hook_directory_is_not_deleted_as_abandoned() {
+        let dir = tempfile::tempdir().unwrap();
+        let tmp = at(dir.path());
+        let held = HookScratch::make(&tmp).unwrap();
+        // Only the lock counts, because a process of another container may be invisible.
+        let renamed = tmp.join("hook-1-1");
+        held.cap.rename(&renamed).unwrap();
+        remove_abandoned(&tmp);
+        assert!(renamed.exists().unwrap());
+        drop(held);
+        remove_abandoned(&tmp);
+        assert_eq!(tmp.entries().unwrap(), []);
+    }
+
+    #[test]
+    fn the_cleanup_of_a_hook_never_removes_the_directory_of_a_later_hook() {
+        let dir = tempfile::tempdir().unwrap();
+        let tmp = at(dir.path());
+        let first = HookScratch::make(&tmp).unwrap();
+        let (cap, opened) = (first.cap.clone(), first.cap.open_dir().unwrap().unwrap());
+        drop(first);
+        // Another command that found the directory before its removal can lock it only now. That
+        // command must not remove the directory of a later hook.
+        assert!(lock::try_hold(&opened, &cap).unwrap());
+        let second = HookScratch::make(&tmp).unwrap();
+        assert_ne!(second.cap.path(), cap.path());
+        drop(HookScratch { cap, _lock: opened });
+        assert!(second.cap.exists().unwrap());
     }
 }
