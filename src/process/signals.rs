@@ -31,24 +31,18 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Returns a signal that was caught since the last call.
+    /// Returns the last signal that was caught since the last call. SIGHUP, which may also ask for a
+    /// reload of the settings, is returned only if no other signal was caught.
     pub fn caught(&self) -> Option<i32> {
-        let SignalRequests { end, reload } = self.requests();
-        end.or(reload.then_some(SIGHUP))
-    }
-
-    /// Returns the requests by signals since the last call, with SIGHUP as a request to reload.
-    pub fn requests(&self) -> SignalRequests {
         // This read only empties the pipe that wakes a poll; the caught signals are in the flags.
         let _ = (&self.watch.wake_reader).read(&mut [0; 64]);
-        let mut requests = SignalRequests { end: None, reload: false };
-        for (signal, _) in self.watch.arrived.iter().filter(|(_, arrived)| arrived.take()) {
-            match *signal {
-                SIGHUP => requests.reload = true,
-                signal => requests.end = Some(signal),
+        let mut caught = None;
+        for (signal, arrived) in &self.watch.arrived {
+            if arrived.swap(false, Ordering::SeqCst) {
+                caught = Some(*signal);
             }
         }
-        requests
+        caught
     }
 
     /// Makes the file descriptor of this value also readable after the end of a child.
@@ -57,44 +51,18 @@ impl Signals {
     }
 
     /// Makes the file descriptor of this value also readable after a change of the terminal's size.
-    /// Returns the flag for that change. From now on SIGTSTP does not stop this process, because a
-    /// stopped process would leave the terminal as a screen.
-    pub fn watch_terminal(&self) -> Result<SignalFlag> {
-        let resized = SignalFlag::default();
-        let registered = resized.set_by(SIGWINCH).and_then(|()| wake_by(SIGWINCH, &self.watch.wake_writer));
+    /// From now on SIGTSTP does not stop this process, because a stopped process would leave the
+    /// terminal as a screen.
+    pub fn watch_terminal(&self) -> Result<()> {
+        let registered = wake_by(SIGWINCH, &self.watch.wake_writer);
         let registered = registered.and_then(|()| flag::register(SIGTSTP, Arc::default()));
-        registered.context("watch", Path::new("the terminal"))?;
-        Ok(resized)
+        registered.map(drop).context("watch", Path::new("the terminal"))
     }
 
     /// Stops deferring signals. Returns a signal that was caught since the last call of `caught`.
     pub fn release(self) -> Option<i32> {
         self.watch.idle.store(true, Ordering::SeqCst);
         self.caught()
-    }
-}
-
-/// Requests that were sent as signals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SignalRequests {
-    /// Last signal to end this process.
-    pub end: Option<i32>,
-    /// True after SIGHUP: settings should be reloaded.
-    pub reload: bool,
-}
-
-/// Flag that a signal sets.
-#[derive(Default)]
-pub struct SignalFlag(Arc<AtomicBool>);
-
-impl SignalFlag {
-    /// Returns true once after each signal.
-    pub fn take(&self) -> bool {
-        self.0.swap(false, Ordering::SeqCst)
-    }
-
-    fn set_by(&self, signal: i32) -> io::Result<()> {
-        flag::register(signal, self.0.clone()).map(drop)
     }
 }
 
@@ -122,7 +90,7 @@ struct SignalHandlers {
     /// True if signals end this process, because they are not deferred.
     idle: Arc<AtomicBool>,
     /// SIGHUP, SIGINT and SIGTERM, each with the flag that the signal sets.
-    arrived: [(i32, SignalFlag); 3],
+    arrived: [(i32, Arc<AtomicBool>); 3],
     wake_reader: UnixStream,
     wake_writer: UnixStream,
 }
@@ -133,7 +101,7 @@ impl SignalHandlers {
         wake_reader.set_nonblocking(true)?;
         let watch = SignalHandlers {
             idle: Arc::new(AtomicBool::new(true)),
-            arrived: [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, SignalFlag::default())),
+            arrived: [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, Arc::default())),
             wake_reader,
             wake_writer,
         };
@@ -141,7 +109,7 @@ impl SignalHandlers {
         for (signal, arrived) in watch.arrived.iter().filter(|(signal, _)| !is_in(ignored, *signal)) {
             // Handlers run in registration order, so the one that may end the process comes first.
             flag::register_conditional_default(*signal, watch.idle.clone())?;
-            arrived.set_by(*signal)?;
+            flag::register(*signal, arrived.clone())?;
             wake_by(*signal, &watch.wake_writer)?;
         }
         if is_in(ignored, SIGCHLD) {

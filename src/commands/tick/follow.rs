@@ -17,6 +17,7 @@ use crate::error::{Error, Result, Status};
 use crate::local::anchor::Anchor;
 use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
+use crate::process::Signal;
 use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::{FinishedJob, JobEnd, Jobs};
 use crate::process::notify::Manager;
@@ -141,15 +142,14 @@ impl TickFollower<'_> {
                 AlarmStage::No | AlarmStage::Due => {}
                 AlarmStage::ClockSet => self.check_all(),
             }
-            let requests = signals.requests();
-            if let Some(signal) = requests.end {
-                self.end(session, signal);
-            }
-            if requests.reload
-                && !self.is_ending
-                && let Err(error) = self.reopen(session)
-            {
-                session.fail(error);
+            match signals.caught() {
+                Some(signal) if signal != Signal::HUP.as_raw() => self.end(session, signal),
+                Some(_) if !self.is_ending => {
+                    if let Err(error) = self.reopen(session) {
+                        session.fail(error);
+                    }
+                }
+                Some(_) | None => {}
             }
             if session.out.is_closed() {
                 self.is_ending = true;

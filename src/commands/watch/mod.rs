@@ -20,7 +20,7 @@ use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::Jobs;
 use crate::process::screen::{self, Screen};
-use crate::process::signals::{SignalFlag, Signals};
+use crate::process::signals::Signals;
 use crate::report::dashboard::{
     AgentDetail, AgentRow, Fleet, ScreenContents, ScreenView, draw, visible_rows,
 };
@@ -62,7 +62,7 @@ pub fn watch(session: &Session, args: cli::WatchArgs) -> Result<Status> {
     }
     let signals = Signals::catch()?;
     signals.watch_children()?;
-    let resized = signals.watch_terminal()?;
+    signals.watch_terminal()?;
     let mut dashboard = Dashboard {
         named: args.agents.agents,
         news: store.news(),
@@ -84,7 +84,7 @@ pub fn watch(session: &Session, args: cli::WatchArgs) -> Result<Status> {
     };
     dashboard.list(session)?;
     let mut screen = Screen::open(session.out.is_colored())?;
-    dashboard.run(session, (&signals, &resized), &mut screen)
+    dashboard.run(session, &signals, &mut screen)
 }
 
 /// Content of the last line of the screen.
@@ -146,15 +146,13 @@ struct Dashboard {
 }
 
 impl Dashboard {
-    fn run(
-        &mut self,
-        session: &Session,
-        (signals, resized): (&Signals, &SignalFlag),
-        screen: &mut Screen,
-    ) -> Result<Status> {
+    fn run(&mut self, session: &Session, signals: &Signals, screen: &mut Screen) -> Result<Status> {
         let keyboard = io::stdin();
+        let mut drawn = screen.size();
         loop {
-            let height = screen.size().height;
+            let size = screen.size();
+            self.is_changed |= std::mem::replace(&mut drawn, size) != size;
+            let height = size.height;
             let until = self.next_read();
             if until.is_some_and(|until| until <= Instant::now()) {
                 self.read(session, height);
@@ -181,12 +179,10 @@ impl Dashboard {
                 AlarmStage::Due => self.check_unwatched(session),
                 AlarmStage::ClockSet => self.is_changed = true,
             }
-            let requests = signals.requests();
-            // A closed terminal sends SIGHUP, which counts as `reload` but must end this command.
-            if requests.end.is_some() || requests.reload {
+            // A closed terminal sends SIGHUP.
+            if signals.caught().is_some() {
                 return Ok(Status::Done);
             }
-            self.is_changed |= resized.take();
             let Some(keys) = screen.keys()? else { return Ok(Status::Done) };
             for key in keys {
                 self.is_changed = true;
