@@ -137,41 +137,27 @@ pub fn run(spec: &TurnSpec, monitor: &mut dyn Monitor) -> Result<TurnResult> {
     let started = Instant::now();
     let signals = Signals::catch()?;
     let orphans = Subreaper::begin()?;
-    let stdout = OutputLog::new(&spec.stdout, spec.max_output);
-    let stderr = OutputLog::new(&spec.stderr, spec.max_output);
     let child = match spawn(spec)? {
         Ok(child) => child,
         Err(error) => return Ok(TurnResult::not_started(error, signals.release(), started.elapsed())),
     };
-    let mut live = RunningTurn::new(child, stdout, stderr, &signals)?;
-    live.stdout.listener = spec.listener.map(|make| make());
-    live.stderr.listener = spec.listener.map(|make| make());
-    let cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), monitor)?;
-    let timed_out = cut == Some(EarlyEnd::Timeout);
-    let by_itself = live.leader_ended && cut.is_none() && live.cancelled_by.is_none();
+    let mut live = RunningTurn::new(child, spec, &signals)?;
+    let is_cut = live.watch(spec.timeout.and_then(|timeout| started.checked_add(timeout)), monitor)?;
+    let by_itself = live.leader_ended && !is_cut && live.cancelled_by.is_none();
     if let Some(signal) = live.cancelled_by {
         monitor.signalled(signal);
     }
-    if cut.is_some() || live.cancelled_by.is_some() {
-        live.end(spec, spec.kill_grace)?;
+    if is_cut || live.cancelled_by.is_some() {
+        live.end(spec.kill_grace)?;
     } else if !live.left()?.is_empty() {
-        live.end(spec, spec.kill_grace.min(LEFTOVER_GRACE))?;
+        live.end(spec.kill_grace.min(LEFTOVER_GRACE))?;
     }
     live.drain()?;
-    let cancelled_by = live.cancelled_by;
+    let (timed_out, cancelled_by) = (live.timed_out, live.cancelled_by);
     let (exit, stdout, stderr) = live.close()?;
     drop(orphans);
     let cancelled_by = cancelled_by.or(signals.release());
     Ok(TurnResult { exit, timed_out, cancelled_by, by_itself, duration: started.elapsed(), stdout, stderr })
-}
-
-/// Reason for ending a running turn.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EarlyEnd {
-    /// The timeout of the turn has passed.
-    Timeout,
-    /// The turn's monitor has decided to end the turn.
-    ByMonitor,
 }
 
 /// Makes descendants that lose their parent children of this process, until dropped. After the end
@@ -198,10 +184,13 @@ pub type ChunkListener = Box<dyn FnMut(&[u8])>;
 /// Running turn. The leader is reaped last: while it is a zombie, no other process can have its pid
 /// and no other group its number, so signals to the group reach only the turn.
 struct RunningTurn<'a> {
+    spec: &'a TurnSpec,
     child: Child,
     group: Pid,
     leader: OwnedFd,
     leader_ended: bool,
+    /// True if the turn is ended because its timeout has passed.
+    timed_out: bool,
     stdout: StreamPump,
     stderr: StreamPump,
     signals: &'a Signals,
@@ -211,7 +200,7 @@ struct RunningTurn<'a> {
 }
 
 impl<'a> RunningTurn<'a> {
-    fn new(mut child: Child, stdout: OutputLog, stderr: OutputLog, signals: &'a Signals) -> Result<Self> {
+    fn new(mut child: Child, spec: &'a TurnSpec, signals: &'a Signals) -> Result<Self> {
         let group = Pid::from_child(&child);
         let leader = match table::open(group) {
             Ok(leader) => leader,
@@ -221,15 +210,20 @@ impl<'a> RunningTurn<'a> {
                 return Err(errno).context("watch", &process_path(group));
             }
         };
-        let stdout = StreamPump { pipe: child.stdout.take().map(OwnedFd::from), log: stdout, listener: None };
-        let stderr = StreamPump { pipe: child.stderr.take().map(OwnedFd::from), log: stderr, listener: None };
+        let pump = |pipe, log| StreamPump {
+            pipe,
+            log: OutputLog::new(log, spec.max_output),
+            listener: spec.listener.map(|make| make()),
+        };
         Ok(RunningTurn {
+            stdout: pump(child.stdout.take().map(OwnedFd::from), &spec.stdout),
+            stderr: pump(child.stderr.take().map(OwnedFd::from), &spec.stderr),
+            spec,
             child,
             group,
             leader,
             leader_ended: false,
-            stdout,
-            stderr,
+            timed_out: false,
             signals,
             cancelled_by: None,
             buffer: Vec::with_capacity(BUFFER),
@@ -238,24 +232,25 @@ impl<'a> RunningTurn<'a> {
     }
 
     /// Waits until the group leader has ended, or the timeout, the monitor or a signal requires its
-    /// end. Returns the reason if it is the timeout or the monitor.
-    fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<Option<EarlyEnd>> {
+    /// end. Returns true if the timeout or the monitor requires it.
+    fn watch(&mut self, mut until: Option<Instant>, monitor: &mut dyn Monitor) -> Result<bool> {
         let after_pause = |monitor: &dyn Monitor| monitor.pause().map(|pause| Instant::now() + pause);
         let mut next_check = Some(Instant::now());
         loop {
             if is_past(next_check) {
                 if monitor.ask() {
-                    return Ok(Some(EarlyEnd::ByMonitor));
+                    return Ok(true);
                 }
                 next_check = after_pause(monitor);
             }
             self.pump(&[], until.into_iter().chain(next_check).min())?;
             if self.leader_ended || self.cancelled_by.is_some() {
-                return Ok(None);
+                return Ok(false);
             }
             if is_past(until) {
-                if monitor.late() {
-                    return Ok(Some(EarlyEnd::Timeout));
+                self.timed_out = monitor.late();
+                if self.timed_out {
+                    return Ok(true);
                 }
                 until = after_pause(monitor);
             }
@@ -267,9 +262,9 @@ impl<'a> RunningTurn<'a> {
     /// when the leader has ended or half of the grace period has passed; a process outside the
     /// group receives SIGTERM once it is a child of this process. Processes that these start to
     /// clean up are left alone until the grace period is over.
-    fn end(&mut self, spec: &TurnSpec, grace: Duration) -> Result<()> {
+    fn end(&mut self, grace: Duration) -> Result<()> {
         let mut patience = Patience::of(grace);
-        let mut leading = spec.first == EndOrder::Leader && !self.leader_ended;
+        let mut leading = self.spec.first == EndOrder::Leader && !self.leader_ended;
         if leading {
             let _ = pidfd_send_signal(&self.leader, Signal::TERM);
             let _ = pidfd_send_signal(&self.leader, Signal::CONT);
@@ -300,7 +295,7 @@ impl<'a> RunningTurn<'a> {
             }
             self.pump(&handles(&left), Some(next))?;
         }
-        self.kill(spec)
+        self.kill()
     }
 
     /// Sends SIGTERM to the group without its leader. The leader has already received SIGTERM, and
@@ -316,7 +311,7 @@ impl<'a> RunningTurn<'a> {
 
     /// Kills the processes of the turn by generations: the children of a killed process become
     /// children of this process, and are killed next.
-    fn kill(&mut self, spec: &TurnSpec) -> Result<()> {
+    fn kill(&mut self) -> Result<()> {
         let mut patience = Patience::of(KILL_TIMEOUT);
         loop {
             self.signal_group(Signal::KILL);
@@ -325,7 +320,7 @@ impl<'a> RunningTurn<'a> {
                 return Ok(());
             }
             let Some(next) = patience.next() else {
-                return Err(cannot_kill(left.first().copied().unwrap_or(self.group), &spec.mark.id));
+                return Err(cannot_kill(left.first().copied().unwrap_or(self.group), &self.spec.mark.id));
             };
             left.iter().for_each(|orphan| signal_child(*orphan, Signal::KILL));
             self.pump(&handles(&left), Some(next))?;
