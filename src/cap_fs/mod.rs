@@ -17,7 +17,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -219,13 +219,6 @@ impl CapPath {
 
     /// Returns the path relative to the state directory.
     fn way(&self) -> &Path {
-        // Comparing bytes is faster than comparing components, and works for nearly every path.
-        let (path, root) = (self.path.as_os_str().as_bytes(), self.root.path.as_os_str().as_bytes());
-        if let Some([b'/', way @ ..]) = path.strip_prefix(root)
-            && way.first().is_some_and(|first| *first != b'/')
-        {
-            return Path::new(OsStr::from_bytes(way));
-        }
         match self.path.strip_prefix(&self.root.path) {
             Ok(way) if way.as_os_str().is_empty() => Path::new("."),
             Ok(way) => way,

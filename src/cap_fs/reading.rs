@@ -6,9 +6,8 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 
-use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::Errno;
 
 use crate::error::{Error, IoContext, Result};
 
@@ -55,27 +54,15 @@ impl CapPath {
     }
 
     fn read_bounded(&self, most: u64) -> Result<Option<Content>> {
-        let Some((mut file, stat)) = self.open_plain()? else { return Ok(None) };
+        let Some((file, stat)) = self.open_plain()? else { return Ok(None) };
         let length = length(&stat);
         if length > most {
             return Err(self.too_large(length, most));
         }
-        let expected = usize::try_from(length).unwrap_or_default();
-        // The buffer has one byte more than the file: a read that leaves this byte free has reached
-        // the end of the file, which saves another read.
-        let mut bytes = Vec::with_capacity(expected + 1);
-        loop {
-            let read = || rustix::io::read(&file, spare_capacity(&mut bytes));
-            let count = retry_on_intr(read).context("read", &self.path)?;
-            if count == 0 || bytes.len() == expected {
-                break;
-            }
-            if bytes.len() > expected {
-                // The file has grown since its length was read.
-                (&mut file).take(most - length).read_to_end(&mut bytes).context("read", &self.path)?;
-                break;
-            }
-        }
+        // With a spare byte, a read that finds the end of the file does not enlarge the buffer.
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
+        // One byte more than allowed shows that the file has grown beyond the limit meanwhile.
+        file.take(most.saturating_add(1)).read_to_end(&mut bytes).context("read", &self.path)?;
         if bytes.len() as u64 > most {
             return Err(self.too_large(bytes.len() as u64, most));
         }
