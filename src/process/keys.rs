@@ -29,7 +29,8 @@ pub enum Key {
 }
 
 const ESCAPE: u8 = 0x1b;
-/// Escape sequence at the end of a pasted text.
+/// Escape sequences at the beginning and at the end of a pasted text.
+const PASTE: &[u8] = b"\x1b[200~";
 const PASTED: &[u8] = b"\x1b[201~";
 /// Maximum length of an escape sequence, in bytes. No terminal sends a longer one.
 const LONGEST: usize = 64;
@@ -43,15 +44,8 @@ pub struct Keys {
     pastes: bool,
 }
 
-/// Result of parsing the first bytes of the input.
-enum ParsedKey {
-    /// Complete input of one key: length in bytes, and the key, or `None` if the key is ignored.
-    Whole(usize, Option<Key>),
-    /// Start of a pasted text: length of its escape sequence.
-    Paste(usize),
-    /// Incomplete escape sequence or letter.
-    Begun,
-}
+/// Length in bytes of the complete input of one key, and the key, or `None` if the key is ignored.
+type ParsedKey = (usize, Option<Key>);
 
 impl Keys {
     /// Returns the keys that these bytes complete. An escape as the last byte is the Escape key.
@@ -70,16 +64,13 @@ impl Keys {
                 continue;
             }
             match first(rest) {
-                ParsedKey::Whole(length, key) => {
+                Some((length, key)) => {
+                    self.pastes = rest.starts_with(PASTE);
                     keys.extend(key);
                     rest = &rest[length..];
                 }
-                ParsedKey::Paste(length) => {
-                    self.pastes = true;
-                    rest = &rest[length..];
-                }
-                ParsedKey::Begun if rest.len() > LONGEST => rest = &[],
-                ParsedKey::Begun => break,
+                None if rest.len() > LONGEST => rest = &[],
+                None => break,
             }
         }
         self.begun = rest.to_vec();
@@ -87,9 +78,10 @@ impl Keys {
     }
 }
 
-/// Parses the first key of `bytes`, which must not be empty.
-fn first(bytes: &[u8]) -> ParsedKey {
-    let single = |key| ParsedKey::Whole(1, key);
+/// Parses the first key of `bytes`, which must not be empty. Returns `None` for an incomplete escape
+/// sequence or letter.
+fn first(bytes: &[u8]) -> Option<ParsedKey> {
+    let single = |key| Some((1, key));
     match bytes[0] {
         ESCAPE => sequence(bytes),
         b'\r' => single(Some(Key::Enter)),
@@ -101,53 +93,34 @@ fn first(bytes: &[u8]) -> ParsedKey {
     }
 }
 
-fn letter(bytes: &[u8]) -> ParsedKey {
-    let found = |text: &str| text.chars().next().map(|letter| (letter.len_utf8(), Some(Key::Char(letter))));
-    let (length, key) = match str::from_utf8(&bytes[..bytes.len().min(4)]) {
-        Ok(text) => found(text).unwrap_or((1, None)),
-        Err(error) if error.valid_up_to() > 0 => {
-            str::from_utf8(&bytes[..error.valid_up_to()]).ok().and_then(found).unwrap_or((1, None))
-        }
-        Err(error) => match error.error_len() {
-            Some(wrong) => (wrong, None),
-            None => return ParsedKey::Begun,
-        },
-    };
-    ParsedKey::Whole(length, key)
+fn letter(bytes: &[u8]) -> Option<ParsedKey> {
+    if let Some(letter) = bytes.utf8_chunks().next()?.valid().chars().next() {
+        return Some((letter.len_utf8(), Some(Key::Char(letter))));
+    }
+    let wrong = str::from_utf8(bytes).err()?.error_len()?;
+    Some((wrong, None))
 }
 
 /// Parses a sequence that begins with an escape character.
-fn sequence(bytes: &[u8]) -> ParsedKey {
+fn sequence(bytes: &[u8]) -> Option<ParsedKey> {
     match bytes.get(1) {
-        None | Some(&ESCAPE) => ParsedKey::Whole(1, Some(Key::Escape)),
-        Some(b'O') => match bytes.get(2) {
-            Some(letter) => ParsedKey::Whole(3, by_letter(*letter)),
-            None => ParsedKey::Begun,
-        },
+        None | Some(&ESCAPE) => Some((1, Some(Key::Escape))),
+        Some(b'O') => bytes.get(2).map(|letter| (3, by_letter(*letter))),
         // Function keys of the Linux console have a second `[`.
-        Some(b'[') if bytes.get(2) == Some(&b'[') => match bytes.len() {
-            3 => ParsedKey::Begun,
-            _ => ParsedKey::Whole(4, None),
-        },
-        Some(b'[') => match bytes[2..].iter().position(|byte| (0x40..0x7f).contains(byte)) {
-            Some(end) => control(&bytes[2..2 + end], bytes[2 + end], 3 + end),
-            None => ParsedKey::Begun,
-        },
+        Some(b'[') if bytes.get(2) == Some(&b'[') => bytes.get(3).map(|_| (4, None)),
+        Some(b'[') => {
+            let end = bytes[2..].iter().position(|byte| (0x40..0x7f).contains(byte))?;
+            Some((3 + end, control(&bytes[2..2 + end], bytes[2 + end])))
+        }
         // An escape before a letter means Alt.
-        Some(_) => match letter(&bytes[1..]) {
-            ParsedKey::Whole(length, _) => ParsedKey::Whole(1 + length, None),
-            begun @ (ParsedKey::Paste(_) | ParsedKey::Begun) => begun,
-        },
+        Some(_) => letter(&bytes[1..]).map(|(length, _)| (1 + length, None)),
     }
 }
 
-/// Parses a control sequence of `length` bytes from its numbers and its last byte.
-fn control(numbers: &[u8], last: u8, length: usize) -> ParsedKey {
+/// Parses a control sequence from its numbers and its last byte.
+fn control(numbers: &[u8], last: u8) -> Option<Key> {
     let mut numbers = numbers.split(|byte| *byte == b';');
     let (number, held) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    if (number, last) == (b"200", b'~') {
-        return ParsedKey::Paste(length);
-    }
     let key = match (number, last) {
         (b"1" | b"7", b'~') => Some(Key::Home),
         (b"4" | b"8", b'~') => Some(Key::End),
@@ -157,7 +130,7 @@ fn control(numbers: &[u8], last: u8, length: usize) -> ParsedKey {
         _ => None,
     };
     // Shift does not change the key; Alt and Ctrl do, so such keys are ignored.
-    ParsedKey::Whole(length, key.filter(|_| matches!(held, b"" | b"1" | b"2")))
+    key.filter(|_| matches!(held, b"" | b"1" | b"2"))
 }
 
 fn by_letter(letter: u8) -> Option<Key> {
