@@ -60,36 +60,21 @@ impl Clock {
 
     /// Returns the current time with fresh random numbers, for one transition.
     pub fn stamp(&self) -> Result<Stamp> {
-        let [word, upper, lower] = random()?;
-        Ok(Stamp::new(self.now(), u128::from(upper) << 64 | u128::from(lower), chance(word)))
+        let chance = self.chance()?;
+        let id = u128::from(random()?) << 64 | u128::from(random()?);
+        Ok(Stamp::new(self.now(), id, chance))
     }
 
     /// Returns a random number from 0 (included) to 1 (excluded).
     pub fn chance(&self) -> Result<f64> {
-        random().map(|[word]| chance(word))
+        // An `f64` represents 53 bits exactly, so the lowest 11 bits are dropped.
+        Ok((random()? >> 11) as f64 / (1u64 << 53) as f64)
     }
 
     /// Returns 256 random bits in hexadecimal, for the secret of a trigger.
     pub fn secret(&self) -> Result<String> {
-        let words: [u64; 4] = random()?;
-        Ok(words.iter().map(|word| format!("{word:016x}")).collect())
+        (0..4).map(|_| Ok(format!("{:016x}", random()?))).collect()
     }
-}
-
-fn chance(word: u64) -> f64 {
-    // An `f64` represents 53 bits exactly, so the lowest 11 bits are dropped.
-    (word >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// Returns random 64-bit words from the kernel.
-fn random<const N: usize>() -> Result<[u64; N]> {
-    let mut words = [0; N];
-    for word in &mut words {
-        let mut bytes = [0; 8];
-        fill(&mut bytes)?;
-        *word = u64::from_le_bytes(bytes);
-    }
-    Ok(words)
 }
 
 #[cfg(test)]
@@ -103,8 +88,9 @@ pub fn seed(seed: Option<u64>) {
     SEED.set(seed);
 }
 
+/// Returns a random word from the kernel.
 #[expect(clippy::disallowed_methods, reason = "this is where chance comes from")]
-fn fill(bytes: &mut [u8; 8]) -> Result<()> {
+fn random() -> Result<u64> {
     #[cfg(test)]
     if let Some(seed) = SEED.get() {
         // Algorithm SplitMix64.
@@ -112,10 +98,11 @@ fn fill(bytes: &mut [u8; 8]) -> Result<()> {
         SEED.set(Some(next));
         let mixed = (next ^ next >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        *bytes = (mixed ^ mixed >> 31).to_le_bytes();
-        return Ok(());
+        return Ok(mixed ^ mixed >> 31);
     }
+    let mut bytes = [0; 8];
     // The kernel never returns fewer than the requested bytes if these are at most 256.
     let filled = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty());
-    filled.map(drop).context("read", Path::new("the kernel's random numbers"))
+    filled.context("read", Path::new("the kernel's random numbers"))?;
+    Ok(u64::from_le_bytes(bytes))
 }
