@@ -8,21 +8,18 @@ use std::str::FromStr;
 use rustix::fs::Stat;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-/// Identity of the content of a file that is only replaced as a whole: the inode number and the
-/// modification time. Its text form has 32 hexadecimal digits.
+/// Identity of the content of a file that is only replaced as a whole: the inode number, and in the
+/// lower half the modification time in nanoseconds since 1970. Its text form has 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
-pub struct Version {
-    inode: u64,
-    /// Modification time in nanoseconds since 1970.
-    written: u64,
-}
+pub struct Version(u128);
 
 /// Number of characters of the text form of a version.
 pub const VERSION_LENGTH: usize = 32;
 
 impl Version {
     pub fn of(found: &Stat) -> Version {
-        Version { inode: found.st_ino, written: nanoseconds(found.st_mtime, found.st_mtime_nsec) }
+        let written = nanoseconds(found.st_mtime, found.st_mtime_nsec);
+        Version(u128::from(found.st_ino) << 64 | u128::from(written))
     }
 
     pub fn of_file(file: &File) -> io::Result<Version> {
@@ -37,7 +34,7 @@ pub fn nanoseconds(seconds: i64, rest: u64) -> u64 {
 
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:016x}", self.inode, self.written)
+        write!(f, "{:032x}", self.0)
     }
 }
 
@@ -45,11 +42,8 @@ impl FromStr for Version {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Version, Self::Err> {
-        let number = |digits: Option<&str>| u64::from_str_radix(digits?, 16).ok();
-        match (number(text.get(..16)), number(text.get(16..))) {
-            (Some(inode), Some(written)) if text.len() == VERSION_LENGTH => Ok(Version { inode, written }),
-            _ => Err("not the version of a file"),
-        }
+        let version = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == VERSION_LENGTH);
+        version.map(Version).ok_or("not the version of a file")
     }
 }
 
@@ -59,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_version_is_read_back_from_its_text() {
-        let version = Version { inode: 7, written: u64::MAX };
+        let version = Version(7 << 64 | u128::from(u64::MAX));
         assert_eq!(version.to_string().len(), VERSION_LENGTH);
         assert_eq!(version.to_string().parse(), Ok(version));
         for wrong in ["", "0", "--------------------------------", "00000000000000070000000000000000z"] {
