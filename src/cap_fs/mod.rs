@@ -27,6 +27,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::error::{Error, IoContext, Result};
+use crate::model::place::PlaceId;
 
 pub use changes::{Access, move_file};
 pub use reading::{Content, Entry};
@@ -105,13 +106,6 @@ const PLAIN: OFlags = OFlags::NONBLOCK.union(OFlags::NOFOLLOW).union(OFlags::CLO
 
 const OWNERS_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Identity of a file or directory, unique among all that exist at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Number {
-    device: u64,
-    inode: u64,
-}
-
 impl CapPath {
     /// Returns the complete path, for messages and for programs that dormouse starts.
     pub fn path(&self) -> &Path {
@@ -174,8 +168,8 @@ impl CapPath {
 
     /// Returns the identity of a file or directory; `None` if it does not exist. Needs one system
     /// call, which opens no file.
-    pub fn number(&self) -> Result<Option<Number>> {
-        Ok(self.glance()?.map(|found| Number { device: found.st_dev, inode: found.st_ino }))
+    pub fn number(&self) -> Result<Option<PlaceId>> {
+        Ok(self.glance()?.map(place_id))
     }
 
     /// Returns the metadata by one system call, which opens no file. The call follows links in
@@ -202,10 +196,9 @@ impl CapPath {
         self.root.owner
     }
 
-    /// Returns the device and the inode number of the state directory.
-    pub fn numbers_of_root(&self) -> Result<(u64, u64)> {
-        let found = rustix::fs::fstat(&self.root.dir).context("look at", &self.root.path)?;
-        Ok((found.st_dev, found.st_ino))
+    /// Returns the identity of the state directory.
+    pub fn id_of_root(&self) -> Result<PlaceId> {
+        rustix::fs::fstat(&self.root.dir).map(place_id).context("look at", &self.root.path)
     }
 
     /// Calls `act` with the open parent directory, and the last component of the path.
@@ -304,6 +297,10 @@ pub fn not_owner(path: &Path, owner: u32) -> Error {
 /// Returns the type of a file.
 pub fn kind(found: &Stat) -> FileType {
     FileType::from_raw_mode(found.st_mode)
+}
+
+fn place_id(found: Stat) -> PlaceId {
+    PlaceId { device: found.st_dev, inode: found.st_ino }
 }
 
 fn length(found: &Stat) -> u64 {

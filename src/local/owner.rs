@@ -51,8 +51,7 @@ fn known(file: &CapPath) -> Result<Option<String>> {
 
 /// Digest of the boot, the pid namespace, and the device and inode of the locks' directory.
 fn here(root: &CapPath) -> Result<String> {
-    let (device, inode) = root.numbers_of_root()?;
-    let numbers = format!("{device}:{inode}");
+    let numbers = root.id_of_root()?.to_string();
     let (boot, namespace) = (machine::boot().unwrap_or("none"), machine::pid_namespace());
     Ok(hex(&[boot.as_bytes(), b" ", namespace.as_bytes(), b" ", numbers.as_bytes()], 16))
 }

@@ -9,7 +9,7 @@ use crate::cap_fs::{Access, CapPath, Root, accounts};
 use crate::error::{Error, IoContext, Result};
 use crate::model::bound::MAX_SETTINGS;
 use crate::model::id::AgentName;
-use crate::model::place::{PlaceId, StatePlace};
+use crate::model::place::StatePlace;
 use crate::model::policy::Policy;
 use crate::model::settings::StoreConfig;
 use crate::model::time::{Span, Time};
@@ -75,9 +75,8 @@ impl StateDir {
 
     /// Returns the identity of the state directory, and its path on this machine.
     pub fn state_place(&self) -> Result<StatePlace> {
-        let (device, inode) = self.cap().numbers_of_root()?;
         let path = self.anchor.path().to_string_lossy().into_owned();
-        Ok(StatePlace { id: PlaceId { device, inode }, path })
+        Ok(StatePlace { id: self.cap().id_of_root()?, path })
     }
 
     /// Path of the state directory, through which its files are opened.

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
-/// Identity of a state directory: its device and inode numbers. A moved directory keeps both; a
-/// copy, a clone, a worktree and a restored directory have other numbers.
+/// Identity of a state directory, or of an agent's directory: its device and inode numbers. A moved
+/// directory keeps both; a copy, a clone, a worktree and a restored directory have other numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct PlaceId {
     pub device: u64,

@@ -10,7 +10,7 @@ use rustix::process::{Pid, pidfd_send_signal};
 
 use super::patience::poll;
 use super::table::{self, Environment, ProcessStat, cannot_kill, process_path};
-use super::{KILL_TIMEOUT, PLACE, Patience, ProcessMark, Signal, host, place_of};
+use super::{KILL_TIMEOUT, PLACE, Patience, ProcessMark, Signal, host};
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
 use crate::model::policy::EndOrder;
@@ -59,7 +59,7 @@ impl LeftoverProcesses {
     /// Searches for the processes. `leader_file` records the leader of the process group. Without a
     /// valid one, processes belong to the run only by their environment or parent.
     pub fn find(mark: &ProcessMark, leader_file: &CapPath) -> Result<LeftoverProcesses> {
-        let (place, leader) = (place_of(leader_file)?.to_string(), leader(leader_file)?);
+        let (place, leader) = (leader_file.id_of_root()?.to_string(), leader(leader_file)?);
         let mut found =
             LeftoverProcesses { mark: mark.clone(), place, leader, pins: Vec::new(), leading: false };
         found.rescan()?;
@@ -264,7 +264,7 @@ pub fn leader(cap: &CapPath) -> Result<Option<ProcessStat>> {
     let mut lines = text.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut next = || lines.next().unwrap_or_default();
     let (boot, place, line) = (next(), next(), next());
-    let is_ours = boot == host::boot_id().as_bytes() && place == place_of(cap)?.to_string().as_bytes();
+    let is_ours = boot == host::boot_id().as_bytes() && place == cap.id_of_root()?.to_string().as_bytes();
     Ok(ProcessStat::parse(line).filter(|_| is_ours))
 }
 
@@ -303,7 +303,7 @@ mod tests {
             let mut command = Command::new("sh");
             command.args(["-c", script]).env_remove(RUN).process_group(0);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let place = place_of(&at(dir.path())).unwrap().to_string();
+            let place = at(dir.path()).id_of_root().unwrap().to_string();
             command.envs(run.map(|run| (RUN, run))).env(PLACE, &place);
             let mut child = command.spawn().unwrap();
             child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();

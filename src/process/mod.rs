@@ -22,10 +22,6 @@ mod table;
 
 use std::time::Duration;
 
-use crate::cap_fs::CapPath;
-use crate::error::Result;
-use crate::model::place::PlaceId;
-
 pub use patience::{Patience, is_past, wait_until};
 pub use rustix::process::Signal;
 
@@ -93,12 +89,6 @@ impl ProcessMark {
     pub fn hook(scratch: &std::path::Path) -> ProcessMark {
         ProcessMark { name: HOOK_SCRATCH, id: scratch.to_string_lossy().into_owned() }
     }
-}
-
-/// Returns the identity of the state directory that contains `cap`.
-fn place_of(cap: &CapPath) -> Result<PlaceId> {
-    let (device, inode) = cap.numbers_of_root()?;
-    Ok(PlaceId { device, inode })
 }
 
 /// Maximum time until SIGKILL takes effect. A process that exists longer is blocked in the kernel,

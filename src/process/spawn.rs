@@ -17,7 +17,7 @@ use signal_hook::consts::SIGXFSZ;
 use super::leftover::leader;
 use super::signals::{ignored, is_in};
 use super::turn::{Stdin, TurnSpec};
-use super::{PLACE, host, place_of, program};
+use super::{PLACE, host, program};
 use crate::error::{Error, IoContext, Result, describe};
 
 /// Limit of open files that this process was started with.
@@ -70,7 +70,7 @@ pub fn spawn(spec: &TurnSpec) -> Result<Result<Child, String>> {
         }
     };
     let mut leader = spec.leader.create()?;
-    let place = place_of(&spec.leader)?.to_string();
+    let place = spec.leader.id_of_root()?.to_string();
     let head = format!("{}\n{place}\n", host::boot_id());
     leader.write_all(head.as_bytes()).context("write", &spec.leader)?;
     let mut command = Command::new(program);

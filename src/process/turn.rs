@@ -461,7 +461,7 @@ mod tests {
     use crate::cap_fs::at;
 
     use super::super::table::ProcessStat;
-    use super::super::{PLACE, RUN, leftover::LeftoverProcesses, mark, place_of, run_id, signals};
+    use super::super::{PLACE, RUN, leftover::LeftoverProcesses, mark, run_id, signals};
     use super::*;
     use crate::alone::alone;
 
@@ -530,7 +530,7 @@ mod tests {
         spec.stdin = Stdin::File(stdin);
         let ended = ended(&spec);
         let here = dir.path().canonicalize().unwrap();
-        let place = place_of(&spec.leader).unwrap();
+        let place = spec.leader.id_of_root().unwrap();
         let said =
             format!("hello\n{}\n{PLACE}={place}\n{RUN}={}\nPATH=/usr/bin:/bin\n", here.display(), run_id());
         assert_eq!(fs::read_to_string(spec.stdout.path()).unwrap(), said);
@@ -645,7 +645,7 @@ mod tests {
         let said = fs::read_to_string(spec.stdout.path()).unwrap();
         let lines: Vec<&str> = said.lines().collect();
         let recorded = ProcessStat::parse(lines[2].as_bytes()).unwrap();
-        let place = place_of(&spec.leader).unwrap().to_string();
+        let place = spec.leader.id_of_root().unwrap().to_string();
         assert_eq!(lines[..2], [super::super::host::boot_id(), place.as_str()]);
         assert_eq!(recorded.group, recorded.pid.as_raw_pid());
         assert!(recorded.is_same(&ProcessStat::parse(lines[3].as_bytes()).unwrap()));
@@ -659,7 +659,7 @@ mod tests {
         assert_eq!(leftover::leader(&path).unwrap(), None);
         let stat = fs::read_to_string("/proc/self/stat").unwrap();
         let boot = super::super::host::boot_id();
-        let place = place_of(&path).unwrap();
+        let place = path.id_of_root().unwrap();
         let cut = &stat[..stat.len() - 1];
         for text in [
             String::new(),

@@ -5,12 +5,13 @@ use std::fs::File;
 use rustix::fs::Advice;
 use uuid::Uuid;
 
-use crate::cap_fs::{Access, CapPath, Number};
+use crate::cap_fs::{Access, CapPath};
 use crate::error::Result;
 use crate::local::files::{self, Disk};
 use crate::local::layout;
 use crate::local::stale_files::make_dir_unlocked;
 use crate::model::message::{InboxKey, Message};
+use crate::model::place::PlaceId;
 use crate::model::time::Time;
 
 use super::agent::DirAgent;
@@ -23,7 +24,7 @@ use super::record::encode;
 pub struct DirBatch<'a> {
     agent: &'a DirAgent<'a>,
     /// Identity of the agent's directory when the batch was begun.
-    here: Number,
+    here: PlaceId,
     disk: Disk,
     dir: CapPath,
     /// Directory of the staged messages, which can be renamed into the inbox as a whole.

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::cap_fs::{CapPath, Number};
+use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::local::layout::{self, AgentDir};
 use crate::local::travel::{self, FileKind};
 use crate::local::{LocalAgent, lock};
+use crate::model::place::PlaceId;
 
 use super::super::backend::AgentRecords;
 use super::{DirAgent, DirTxn, moved};
@@ -16,7 +17,7 @@ use super::{DirAgent, DirTxn, moved};
 impl DirAgent<'_> {
     /// Returns the number that identifies the agent's directory. Error if the agent no longer
     /// exists.
-    pub(super) fn here(&self) -> Result<Number> {
+    pub(super) fn here(&self) -> Result<PlaceId> {
         self.local.dir.cap().number()?.ok_or_else(|| self.gone())
     }
 

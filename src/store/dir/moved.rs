@@ -12,7 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use crate::cap_fs::{CapPath, Entry, Number};
+use crate::cap_fs::{CapPath, Entry};
 use crate::error::{Error, Result};
 use crate::local::layout::{self, AgentDir};
 use crate::local::stale_files::{NEW, abandoned};
@@ -21,6 +21,7 @@ use crate::local::{LocalAgent, StateDir, files};
 use crate::model::agent::Identity;
 use crate::model::id::AgentName;
 use crate::model::moved::{Leave, Moved};
+use crate::model::place::PlaceId;
 use crate::model::time::Time;
 
 use super::super::backend::AgentRecords;
@@ -112,7 +113,7 @@ impl DirAgent<'_> {
     /// Completes a delivery. `put`: result of moving files with these `names` into the inbox,
     /// without the agent's lock. Removes and refuses files that arrived too late to be exported.
     /// `here`: identity of the agent's directory before the delivery.
-    pub(super) fn confirm(&self, put: Result<()>, here: Number, names: &[String], now: Time) -> Result<()> {
+    pub(super) fn confirm(&self, put: Result<()>, here: PlaceId, names: &[String], now: Time) -> Result<()> {
         if self.local.state_dir.guest.is_some() {
             return self.unless_departed(put, here, names.len());
         }
@@ -140,7 +141,7 @@ impl DirAgent<'_> {
     /// Returns `done`, the result of an operation in the inbox, or for a sharing group member an
     /// error if the agent was moved, removed or replaced meanwhile. `here`: identity of its
     /// directory before that. `count`: number of messages and hints that the operation delivers.
-    pub(super) fn unless_departed<T>(&self, done: Result<T>, here: Number, count: usize) -> Result<T> {
+    pub(super) fn unless_departed<T>(&self, done: Result<T>, here: PlaceId, count: usize) -> Result<T> {
         if self.local.state_dir.guest.is_none() {
             return done;
         }

@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 
-use crate::cap_fs::Number;
 use crate::error::{IoContext, Result};
 use crate::local::{StateDir, layout::AgentDir};
 use crate::model::id::AgentName;
+use crate::model::place::PlaceId;
 
 use super::super::backend::Txn;
 use super::view::View;
@@ -32,7 +32,7 @@ impl DirTxn<'_> {
 impl StateDir {
     /// True if the agent whose directory has the identity `number` was once named `former`: that
     /// agent was renamed while a command was using the former name.
-    pub(super) fn is_renamed(&self, former: &AgentName, number: Number) -> Result<bool> {
+    pub(super) fn is_renamed(&self, former: &AgentName, number: PlaceId) -> Result<bool> {
         for name in self.agent_dirs("")? {
             let dir = AgentDir::new(&self.root, &name);
             if dir.cap().number()? == Some(number) {
