@@ -64,27 +64,30 @@ fn open(cap: &CapPath) -> Result<File> {
     opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", cap))
 }
 
+/// Tries once to take the lock. Returns `None` if another process has it, even for a check only.
+fn take(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
+    loop {
+        let file = open(path)?;
+        if !attempt(&file, Sharing::Exclusive, path)? {
+            return Ok(None);
+        }
+        if is_still_named(&file, path)? {
+            let held = LockGuard::of(file, path);
+            holder.iter().for_each(|holder| held.sign(holder));
+            return Ok(Some(held));
+        }
+    }
+}
+
 /// Takes the lock if it is free; returns `None` if another process holds it. A process that only
 /// checks the lock ([`is_held`]) shares it for a moment, for which this function waits.
 pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
-    let mut file = open(path)?;
     for _ in 0..PROBE_TRIES {
-        if attempt(&file, Sharing::Exclusive, path)? {
-            if !is_still_named(&file, path)? {
-                file = open(path)?;
-                continue;
-            }
-            let held = LockGuard::of(file, path);
-            if let Some(holder) = holder {
-                held.sign(holder);
-            }
-            return Ok(Some(held));
-        }
+        let taken = take(path, holder)?;
         // A shared lock is refused only while another process holds the lock exclusively.
-        if !attempt(&file, Sharing::Shared, path)? {
-            return Ok(None);
+        if taken.is_some() || is_held(path)? {
+            return Ok(taken);
         }
-        fs2::FileExt::unlock(&file).context("unlock", path)?;
         std::thread::sleep(BETWEEN_TRIES);
     }
     Ok(None)
@@ -170,19 +173,12 @@ pub fn is_held(path: &CapPath) -> Result<bool> {
 
 /// Takes the lock, waiting at most `patience`. The timeout error names the holder of the lock.
 pub fn acquire(path: &CapPath, holder: &Holder, patience: Duration) -> Result<LockGuard> {
-    let mut file = open(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds, so the pauses between tries begin short and grow.
     let mut pause = Duration::from_micros(200);
     let mut has_waited = false;
     loop {
-        if attempt(&file, Sharing::Exclusive, path)? {
-            if !is_still_named(&file, path)? {
-                file = open(path)?;
-                continue;
-            }
-            let held = LockGuard::of(file, path);
-            held.sign(holder);
+        if let Some(held) = take(path, Some(holder))? {
             held.waited.set(has_waited.then(|| start.elapsed()));
             return Ok(held);
         }
@@ -266,11 +262,6 @@ fn lock_probe(path: &CapPath) -> Result<Option<File>> {
     let Some(turn) = dir.open_dir()? else { return Ok(None) };
     attempt_often(&turn, &dir)?;
     Ok(Some(turn))
-}
-
-/// Takes the first free lock of several. Returns `None` if other processes have all of them.
-pub fn occupy_any(mut paths: impl Iterator<Item = CapPath>, holder: &Holder) -> Result<Option<LockGuard>> {
-    paths.find_map(|path| try_acquire(&path, Some(holder)).transpose()).transpose()
 }
 
 fn would_get(path: &CapPath, sharing: Sharing) -> Result<bool> {

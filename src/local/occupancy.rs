@@ -52,7 +52,9 @@ impl StateDir {
     /// Takes one of the `slots` locks that limit concurrent turns; `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<LockGuard>> {
         self.cap().join(layout::SLOTS).make_dirs()?;
-        lock::occupy_any((1..=slots).map(|slot| self.slot(slot)), &self.holder_for(agent, now))
+        let holder = self.holder_for(agent, now);
+        let mut tries = (1..=slots).map(|slot| lock::try_acquire(&self.slot(slot), Some(&holder)));
+        tries.find_map(Result::transpose).transpose()
     }
 
     /// True if one of the `slots` locks that limit concurrent turns is free. Creates no file.
