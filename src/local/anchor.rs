@@ -54,8 +54,8 @@ impl Anchor {
         for dir in start.ancestors() {
             let root = dir.join(layout::STATE_DIR);
             if is_store(&root)? {
-                if let Some(doubt) = whose(&root)? {
-                    refuse_unlisted(&root, &doubt, settings)?;
+                if let Some((doubt, owner)) = whose(&root)? {
+                    refuse_unlisted(&root, &doubt, owner, settings)?;
                 }
                 return Ok(Anchor::at(root));
             }
@@ -79,8 +79,8 @@ impl Anchor {
         Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR))
     }
 
-    /// Returns the directory for the local files of a store with this database URL. `state`:
-    /// directory for the state of this user's programs.
+    /// Returns the nearest state directory above this one, which commands in this directory no longer
+    /// find.
     pub fn hides(&self) -> Option<PathBuf> {
         let above = self.home().ancestors().skip(1).map(|dir| dir.join(layout::STATE_DIR));
         above.into_iter().find(|root| is_store(root).unwrap_or(false))
@@ -163,16 +163,9 @@ fn is_store(root: &Path) -> Result<bool> {
     if is_absent { Ok(false) } else { Err(error).context("look at", &marker) }
 }
 
-/// Reason not to trust a state directory that the user did not name.
-struct Doubt {
-    text: String,
-    /// Owner of the state directory, if that is another user.
-    owner: Option<u32>,
-}
-
-/// Returns the reason why another user may control a state directory, if any: a foreign owner, or
-/// write permission of other users.
-fn whose(root: &Path) -> Result<Option<Doubt>> {
+/// Returns the reason why another user may control a state directory, if any: a foreign owner, whose
+/// user id is the second value, or write permission of other users.
+fn whose(root: &Path) -> Result<Option<(String, Option<u32>)>> {
     let own = rustix::process::geteuid().as_raw();
     let marker = root.join(layout::CONFIG);
     // `root` may be a symbolic link, whose owner can change the target.
@@ -182,19 +175,20 @@ fn whose(root: &Path) -> Result<Option<Doubt>> {
     for (path, found) in [(root, &link), (root, &dir), (marker.as_path(), &file)] {
         if found.uid() != own {
             let text = format!("{} belongs to user {}, not to you ({own})", path.display(), found.uid());
-            return Ok(Some(Doubt { text, owner: Some(found.uid()) }));
+            return Ok(Some((text, Some(found.uid()))));
         }
         if !found.is_symlink() && is_writable_by_others(found.mode(), own, found.gid()) {
             let mode = found.mode() & 0o7777;
             let text = format!("others may write to {} (mode {mode:o})", path.display());
-            return Ok(Some(Doubt { text, owner: None }));
+            return Ok(Some((text, None)));
         }
     }
     Ok(None)
 }
 
-/// Error unless the user's settings file lists the state directory.
-fn refuse_unlisted(root: &Path, doubt: &Doubt, settings: Option<&Path>) -> Result<()> {
+/// Error unless the user's settings file lists the state directory. `doubt`: reason not to trust
+/// it. `owner`: its owner, if that is another user.
+fn refuse_unlisted(root: &Path, doubt: &str, owner: Option<u32>, settings: Option<&Path>) -> Result<()> {
     let mut unread = String::new();
     match settings.map(|path| (path, read_settings(path))) {
         Some((path, Ok(bytes))) if is_listed(root, path, &bytes)? => return Ok(()),
@@ -206,15 +200,14 @@ fn refuse_unlisted(root: &Path, doubt: &Doubt, settings: Option<&Path>) -> Resul
         }
     }
     let message = format!(
-        "found {}, but {}: the programs that it names would be run as you{unread}",
-        root.display(),
-        doubt.text
+        "found {}, but {doubt}: the programs that it names would be run as you{unread}",
+        root.display()
     );
     let listed = settings.map(|path| {
         format!(", or list it in {}: [trust] directories = [\"{}\"]", path.display(), root.display())
     });
     let listed = listed.unwrap_or_default();
-    let hint = match doubt.owner {
+    let hint = match owner {
         None => format!("if you trust it, name it with --dir{listed}"),
         Some(owner) => format!(
             "to look at it, name it with --dir{listed}; only its owner changes it: `{} dormouse …`",
