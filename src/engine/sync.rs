@@ -16,7 +16,7 @@ use crate::model::id::AgentName;
 use crate::model::state::{State, TickedBy};
 use crate::model::tree::Blob;
 use crate::process::git::Repository;
-use crate::process::git::exchange::{PathChange, Pushed, RemoteBranch};
+use crate::process::git::exchange::{PathChange, RemoteBranch};
 use crate::process::git::index::Checkout;
 use crate::rules::transition::moved::take;
 use crate::store::git::{
@@ -150,7 +150,7 @@ impl<'s> RemoteSync<'s> {
         let new = if merged == head { &[] } else { &changes[..] };
         let also = if there.is_some() { &sent[..] } else { &[] };
         self.check(session, &target, new.iter().chain(also))?;
-        if there.as_ref() != Some(&target) && repository.push(line, &target)? == Pushed::Overtaken {
+        if there.as_ref() != Some(&target) && !repository.push(line, &target)? {
             return Ok(false);
         }
         let count =

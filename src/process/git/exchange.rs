@@ -27,14 +27,6 @@ pub struct RemoteBranch {
     ssh: Option<&'static str>,
 }
 
-/// Result of a push.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pushed {
-    Accepted,
-    /// Another clone has pushed to the branch first.
-    Overtaken,
-}
-
 /// Result of a merge of two commits by git.
 pub struct Merge {
     /// Id of the merged tree, with git's conflict marks in conflicting files.
@@ -179,14 +171,14 @@ impl Repository<'_> {
         Err(self.unreachable("fetch from", line, &result))
     }
 
-    /// Pushes a commit to the branch, if the commit's parent is still the newest on the branch.
-    pub fn push(&self, line: &RemoteBranch, commit: &str) -> Result<Pushed> {
+    /// Pushes a commit to the branch. Returns false if another clone has pushed to the branch first.
+    pub fn push(&self, line: &RemoteBranch, commit: &str) -> Result<bool> {
         let refspec = format!("{commit}:refs/heads/{}", line.branch);
         let args = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
         let result = self.call(&args, &GitCall { ssh: line.ssh, ..GitCall::default() })?;
         if result.is_success() {
             self.ask(&["update-ref", &line.known, commit], "see why git can't write its refs")?;
-            return Ok(Pushed::Accepted);
+            return Ok(true);
         }
         const OVERTAKEN: &[&str] = &[
             "(fetch first)",
@@ -197,7 +189,7 @@ impl Repository<'_> {
             "reference already exists",
         ];
         if OVERTAKEN.iter().any(|phrase| result.text().contains(phrase)) {
-            return Ok(Pushed::Overtaken);
+            return Ok(false);
         }
         Err(self.unreachable("push to", line, &result))
     }
