@@ -16,8 +16,7 @@ use crate::engine::lookup::existing;
 use crate::engine::session::Session;
 use crate::engine::views;
 use crate::error::{Error, IoContext, Result, Status as Exit};
-use crate::http::connection::{self, IoDeadline};
-use crate::http::{HttpAnswer, HttpRequest, HttpStatus, cgi};
+use crate::http::{HttpAnswer, HttpRequest, HttpStatus, cgi, connection};
 use crate::model::agent::Visibility;
 use crate::model::bound::Bound;
 use crate::model::digest;
@@ -61,10 +60,9 @@ pub fn ingress(session: &Session, _: IngressArgs) -> Result<Exit> {
         ));
     }
     let begun = Instant::now();
-    let (read_by, answer_by) = (IoDeadline::after(READ), IoDeadline::after(ANSWER));
     end_in_time()?;
     let receive = if is_cgi { cgi::receive } else { connection::receive };
-    let received = receive(read_by);
+    let received = receive(begun + READ);
     let left = LOCKED.saturating_sub(begun.elapsed());
     session.hurry(Span::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX)));
     let (method, answer) = match received {
@@ -75,7 +73,7 @@ pub fn ingress(session: &Session, _: IngressArgs) -> Result<Exit> {
         Err(answer) => (String::new(), answer),
     };
     let send = if is_cgi { cgi::answer } else { connection::answer };
-    send(&answer, &method, answer_by);
+    send(&answer, &method, begun + ANSWER);
     Ok(Exit::Done)
 }
 

@@ -1,12 +1,13 @@
 //! HTTP request in environment variables, with the body on stdin (CGI/1.1, RFC 3875).
 
 use std::env;
+use std::time::Instant;
 
-use super::connection::{IoDeadline, read_body, send};
+use super::connection::{read_body, send};
 use super::{HttpAnswer, HttpRequest, head};
 
 /// Reads the request: its head from the environment, its body from stdin.
-pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
+pub fn receive(by: Instant) -> Result<HttpRequest, HttpAnswer> {
     let vars = env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let (mut request, length) = request(vars)?;
@@ -47,7 +48,7 @@ fn request(vars: impl Iterator<Item = (String, String)>) -> Result<(HttpRequest,
 }
 
 /// Writes the answer in the format of CGI.
-pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
+pub fn answer(answer: &HttpAnswer, method: &str, by: Instant) {
     let first = format!("Status: {}", answer.status.0);
     send(rustix::stdio::stdout(), &answer.encode(&first, method != "HEAD"), by);
 }

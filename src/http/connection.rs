@@ -14,8 +14,8 @@ use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_HEAD, head};
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
-/// Reads one request. Later bytes on the connection are not parsed as another request.
-pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
+/// Reads one request until the deadline `by`. Later bytes on the connection are not parsed as another request.
+pub fn receive(by: Instant) -> Result<HttpRequest, HttpAnswer> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = head::end(&bytes)? {
@@ -26,7 +26,7 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
             return Err(HttpAnswer::bad_request("the request breaks off"));
         }
     };
-    let head::RequestHead { mut request, length, waits } = head::parse(&bytes[..end])?;
+    let (mut request, length, waits) = head::parse(&bytes[..end])?;
     bytes.drain(..end);
     bytes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
     if waits && (bytes.len() as u64) < length {
@@ -38,12 +38,12 @@ pub fn receive(by: IoDeadline) -> Result<HttpRequest, HttpAnswer> {
 }
 
 /// Sends the answer, and closes the connection.
-pub fn answer(answer: &HttpAnswer, method: &str, by: IoDeadline) {
+pub fn answer(answer: &HttpAnswer, method: &str, by: Instant) {
     let first = format!("HTTP/1.1 {}\r\nConnection: close", answer.status.0);
     send(stdout(), &answer.encode(&first, method != "HEAD"), by);
     // The shutdown fails for a pipe, whose reader gets the answer even if input is left unread.
     if shutdown(stdout(), Shutdown::Write).is_ok() {
-        drain(stdin(), LINGER_BYTES, IoDeadline::after(LINGER));
+        drain(stdin(), LINGER_BYTES, Instant::now() + LINGER);
     }
 }
 
@@ -53,36 +53,26 @@ pub fn peer() -> Option<String> {
     Some(address.ip().to_string())
 }
 
-/// Time by which a read or write must be done.
-#[derive(Debug, Clone, Copy)]
-pub struct IoDeadline(Instant);
-
-impl IoDeadline {
-    pub fn after(span: Duration) -> IoDeadline {
-        IoDeadline(Instant::now() + span)
-    }
-
-    /// Waits until a descriptor is ready. Returns false after the deadline.
-    fn ready(self, fd: BorrowedFd<'_>, for_what: PollFlags) -> bool {
-        loop {
-            let left = self.0.saturating_duration_since(Instant::now());
-            let Ok(left) = Timespec::try_from(left) else { return false };
-            match poll(&mut [PollFd::from_borrowed_fd(fd, for_what)], Some(&left)) {
-                Ok(0) => return false,
-                Ok(_) => return true,
-                Err(Errno::INTR) => {}
-                Err(_) => return false,
-            }
+/// Waits until a descriptor is ready. Returns false after the deadline `by`.
+fn is_ready(fd: BorrowedFd<'_>, for_what: PollFlags, by: Instant) -> bool {
+    loop {
+        let left = by.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return false };
+        match poll(&mut [PollFd::from_borrowed_fd(fd, for_what)], Some(&left)) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
         }
     }
 }
 
 /// Reads available bytes, at most `most`, or waits for the first byte. Returns 0 at end of input.
-fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: IoDeadline) -> Result<usize, HttpAnswer> {
+fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: Instant) -> Result<usize, HttpAnswer> {
     let mut buffer = [0; 16 << 10];
     let most = most.min(buffer.len());
     loop {
-        if !by.ready(from.as_fd(), PollFlags::IN) {
+        if !is_ready(from.as_fd(), PollFlags::IN, by) {
             return Err(HttpAnswer::new(HttpStatus::REQUEST_TIMEOUT, "the request has not come in time"));
         }
         match rustix::io::read(from.as_fd(), &mut buffer[..most]) {
@@ -97,7 +87,7 @@ fn read_some(from: impl AsFd, into: &mut Vec<u8>, most: usize, by: IoDeadline) -
 }
 
 /// Reads until the body has `length` bytes.
-pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: IoDeadline) -> Result<(), HttpAnswer> {
+pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: Instant) -> Result<(), HttpAnswer> {
     while (body.len() as u64) < length {
         let left = usize::try_from(length - body.len() as u64).unwrap_or(usize::MAX);
         if read_some(from.as_fd(), body, left, by)? == 0 {
@@ -109,9 +99,9 @@ pub fn read_body(from: impl AsFd, body: &mut Vec<u8>, length: u64, by: IoDeadlin
 }
 
 /// Writes all bytes. Drops the rest if the deadline passes or the peer closes the connection.
-pub fn send(to: impl AsFd, mut bytes: &[u8], by: IoDeadline) {
+pub fn send(to: impl AsFd, mut bytes: &[u8], by: Instant) {
     while !bytes.is_empty() {
-        if !by.ready(to.as_fd(), PollFlags::OUT) {
+        if !is_ready(to.as_fd(), PollFlags::OUT, by) {
             return;
         }
         // A pipe that is ready has room for 4096 bytes; a larger write could block.
@@ -125,7 +115,7 @@ pub fn send(to: impl AsFd, mut bytes: &[u8], by: IoDeadline) {
 
 /// Reads the rest of a request briefly, because the peer may lose the answer if a connection is
 /// closed with unread bytes.
-fn drain(from: impl AsFd, most: usize, by: IoDeadline) {
+fn drain(from: impl AsFd, most: usize, by: Instant) {
     let mut left = most;
     while left > 0 {
         let mut nothing = Vec::new();

@@ -6,17 +6,6 @@ use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_BODY, MAX_HEAD};
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 64;
 
-/// Parsed head of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RequestHead {
-    /// Request without its body.
-    pub request: HttpRequest,
-    /// Length of the body, in bytes.
-    pub length: u64,
-    /// True if the client waits for the interim answer 100 (Continue) before it sends the body.
-    pub waits: bool,
-}
-
 /// Returns the length of the head at the beginning of `bytes`; `None` if more bytes are needed.
 /// Error when these bytes can't begin a valid head.
 pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
@@ -45,8 +34,9 @@ pub fn end(bytes: &[u8]) -> Result<Option<usize>, HttpAnswer> {
     Ok(None)
 }
 
-/// Parses a complete head.
-pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
+/// Parses a complete head. Returns the request without its body, the length of the body in bytes,
+/// and true if the client waits for the interim answer 100 (Continue) before it sends the body.
+pub fn parse(bytes: &[u8]) -> Result<(HttpRequest, u64, bool), HttpAnswer> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(bytes) {
@@ -70,7 +60,7 @@ pub fn parse(bytes: &[u8]) -> Result<RequestHead, HttpAnswer> {
     let length = length(&request)?;
     let expects = request.header("Expect")?.is_some_and(|word| word.eq_ignore_ascii_case("100-continue"));
     let waits = expects && parsed.version == Some(1);
-    Ok(RequestHead { request, length, waits })
+    Ok((request, length, waits))
 }
 
 /// Returns the path of a request target, without its query. Error when the target is no path.
@@ -110,8 +100,8 @@ mod tests {
     #[test]
     fn random_bytes_give_a_request_or_a_refusal() {
         let whole = b"POST /agents/a/triggers/b?c HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n";
-        let head = parse(whole).unwrap();
-        assert_eq!((head.request.path.as_str(), head.length, head.waits), ("/agents/a/triggers/b", 2, false));
+        let (request, length, waits) = parse(whole).unwrap();
+        assert_eq!((request.path.as_str(), length, waits), ("/agents/a/triggers/b", 2, false));
         assert_eq!(end(whole), Ok(Some(whole.len())));
         bolero::check!().with_iterations(20_000).with_type::<(Vec<u8>, u16, u8)>().for_each(
             |(noise, at, cut)| {
@@ -119,9 +109,9 @@ mod tests {
                 let cut = (at + usize::from(*cut)).min(whole.len());
                 for bytes in [noise.clone(), [&whole[..at], noise, &whole[cut..]].concat()] {
                     if let Ok(Some(end)) = end(&bytes)
-                        && let Ok(head) = parse(&bytes[..end])
+                        && let Ok((request, length, _)) = parse(&bytes[..end])
                     {
-                        assert!(head.length <= MAX_BODY && head.request.path.starts_with('/'));
+                        assert!(length <= MAX_BODY && request.path.starts_with('/'));
                         assert!(bytes[..end].ends_with(b"\r\n\r\n"));
                     }
                 }
