@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use crate::error::Result;
+use crate::local::machine;
 use crate::model::policy::{CommandSpec, Policy};
 use crate::model::state::CurrentRun;
 use crate::model::turn::RunClaimant;
@@ -13,7 +14,7 @@ use crate::store::{Agent, Store};
 
 /// Returns the host, boot, directory and pid of this process, as it claims a run or task.
 pub fn claimant(store: &Store) -> Result<RunClaimant> {
-    let (host, boot_id) = (host::hostname(), host::boot_id().to_owned());
+    let (host, boot_id) = (machine::name(), host::boot_id().to_owned());
     Ok(RunClaimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 

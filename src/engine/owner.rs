@@ -1,7 +1,7 @@
 //! Place of a run or a task: this state directory on this machine, or another place.
 
 use crate::error::{Error, Result};
-use crate::local::{Subject, anchor::Anchor};
+use crate::local::{Subject, anchor::Anchor, machine};
 use crate::model::decision::{Decision, DecisionReport};
 use crate::model::place::{Away, StatePlace};
 use crate::model::state::{CurrentRun, State, TickedBy};
@@ -57,7 +57,7 @@ pub fn out_of_reach(agent: &Agent<'_>, task: &Task, now: Time) -> Result<Option<
 fn place_of(agent: &Agent<'_>, host: &str, boot: &str, place: Option<&StatePlace>) -> Result<Option<Away>> {
     let is_same_boot = boot == host::boot_id();
     // Containers of one machine have different host names, but share its boot id and its locks.
-    let is_here = is_same_boot || host == host::hostname();
+    let is_here = is_same_boot || host == machine::name();
     let there = || Some(host.to_owned()).filter(|_| !is_here);
     let here = agent.store().local().state_place()?.id;
     let Some(place) = place.filter(|place| !place.id.is_same(here, is_same_boot)) else {

@@ -15,7 +15,7 @@ use crate::model::submission::{CalledBy, Caller};
 use crate::model::task::Task;
 use crate::model::time::{Span, Time};
 use crate::process::git::exchange::RemoteBranch;
-use crate::process::{self, git, host};
+use crate::process::{self, git};
 use crate::report::output::{Output, talk};
 use crate::store::backend::Claim;
 use crate::store::{Store, is_url, shown_url};
@@ -175,13 +175,7 @@ impl Session {
 
     fn opener(&self) -> Opener {
         let command = format!("dormouse {}", self.said.command);
-        Opener {
-            command,
-            host: host::hostname,
-            patience: self.patience().as_std(),
-            tell: talk,
-            is_tracked: |anchor, file| git::is_tracked(&anchor.path().join(file)),
-        }
+        Opener { command, patience: self.patience().as_std(), tell: talk, is_tracked: git::is_tracked }
     }
 
     /// Returns the running turn or task that has called this command; `None` if the caller belongs

@@ -103,10 +103,7 @@ fn missing(text: &str, wanted: &str) -> Vec<String> {
 impl LocalAgent<'_> {
     /// True if git tracks this file of the agent. Runs git only in a repository.
     pub fn is_tracked(&self, name: &str) -> bool {
-        let StateDir { anchor, opener, .. } = self.state_dir;
-        let file = self.dir.join(name);
-        let place = file.below(&self.state_dir.cap()).to_string_lossy();
-        self.state_dir.is_in_git() && (opener.is_tracked)(anchor, &place)
+        self.state_dir.is_in_git() && (self.state_dir.opener.is_tracked)(&self.dir.join(name))
     }
 
     /// Writes the `.gitkeep` of the agent's inbox.

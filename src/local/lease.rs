@@ -8,7 +8,7 @@ use crate::model::id::{RunId, TaskId};
 use crate::model::time::{Span, Time};
 
 use super::lock::{self, LockGuard, Sharing};
-use super::{LocalAgent, StateDir, layout, owner};
+use super::{LocalAgent, StateDir, layout, machine, owner};
 
 /// Run or task to which a lease belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct LeaseClaimant {
 impl StateDir {
     /// Returns the identity with which this process asks for leases.
     pub fn claimant(&self) -> Result<LeaseClaimant> {
-        let (anchor, host) = (owner::owner(&self.cap(), self.disk)?, (self.opener.host)());
+        let (anchor, host) = (owner::owner(&self.cap(), self.disk)?, machine::name());
         Ok(LeaseClaimant { anchor, host, pid: std::process::id(), lasts: self.lease })
     }
 }

@@ -16,7 +16,7 @@ use crate::model::time::{Span, Time};
 
 use super::anchor::Anchor;
 use super::files::Disk;
-use super::{authors, config, layout, lock};
+use super::{authors, config, layout, lock, machine};
 
 /// Default time after which a lease without renewal expires.
 const LEASE: Span = Span::from_secs(60);
@@ -25,13 +25,11 @@ const LEASE: Span = Span::from_secs(60);
 #[derive(Debug, Clone)]
 pub struct Opener {
     pub command: String,
-    /// Returns the name of this machine. Called only when a lock is taken.
-    pub host: fn() -> String,
     pub patience: Duration,
     /// Prints a notice for the user that is no result of the command.
     pub tell: fn(&str),
-    /// True if git tracks a file of the state directory, by its path relative to that directory.
-    pub is_tracked: fn(&Anchor, &str) -> bool,
+    /// True if git tracks a file of the state directory.
+    pub is_tracked: fn(&Path) -> bool,
 }
 
 /// State directory that is open: settings and files of a store on this machine.
@@ -116,7 +114,7 @@ impl StateDir {
         lock::Holder {
             pid: std::process::id(),
             command: self.opener.command.clone(),
-            host: (self.opener.host)(),
+            host: machine::name(),
             since: now,
             agent: None,
         }

@@ -9,10 +9,10 @@ use crate::engine::session::Session;
 use crate::engine::step::{busy_step, preview, report_preview};
 use crate::engine::sync::{RemoteSync, SyncOptions};
 use crate::error::Result;
+use crate::local::machine;
 use crate::model::refusal::Refusal;
 use crate::model::state::TickedBy;
 use crate::model::time::Span;
-use crate::process::host;
 use crate::report::step::StepReport;
 use crate::rules::transition::moved::let_go;
 use crate::store::{Agent, Store};
@@ -42,7 +42,7 @@ pub fn step(session: &Session, agent: &Agent<'_>, exchange: &RemoteSync<'_>) -> 
     let time = agent.policy()?.turn.timeout.0.unwrap_or(WITHOUT_TIMEOUT);
     let by = TickedBy {
         id: session.clock.stamp()?.mint().simple().to_string(),
-        host: host::hostname(),
+        host: machine::name(),
         since: now,
         expires_at: now.after(time).after(MARGIN),
     };

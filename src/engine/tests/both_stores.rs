@@ -38,7 +38,6 @@ use crate::model::timer::Timer;
 use crate::model::trigger::{DeliveryMode, SIGNATURE_HEADER, TriggerScope, Verify};
 use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
-use crate::process::host;
 use crate::report::output::{Output, Style};
 use crate::rules::admission::admit;
 use crate::rules::authority::OPERATOR;
@@ -370,10 +369,9 @@ fn a_signed_trigger(play: &mut Play<'_>) -> Result<()> {
 pub fn opener() -> Opener {
     Opener {
         command: "test".to_owned(),
-        host: host::hostname,
         patience: Duration::from_secs(10),
         tell: |_| {},
-        is_tracked: |_, _| false,
+        is_tracked: |_| false,
     }
 }
 
