@@ -215,17 +215,7 @@ impl Error {
 
     /// True if the machine or a limit lacked resources, so that a later attempt may succeed.
     pub fn is_shortage(&self) -> bool {
-        let Error::Io { source, .. } = self else { return false };
-        let lacks_files = [Errno::MFILE, Errno::NFILE].map(Some).contains(&Errno::from_io_error(source));
-        lacks_files
-            || matches!(
-                source.kind(),
-                io::ErrorKind::StorageFull
-                    | io::ErrorKind::QuotaExceeded
-                    | io::ErrorKind::FileTooLarge
-                    | io::ErrorKind::OutOfMemory
-                    | io::ErrorKind::WouldBlock
-            )
+        matches!(self, Error::Io { source, .. } if is_shortage(source))
     }
 
     /// Returns the hint for the user.
@@ -369,6 +359,15 @@ fn instead_of(agent: &str, known: &[String]) -> String {
     let named = known.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     let least = if known.len() < SUGGESTED { "" } else { "at least " };
     if more > 0 { format!("there is {named}, and {least}{more} more") } else { format!("there is {named}") }
+}
+
+/// True for an error of the system because the machine or a limit lacks resources.
+pub fn is_shortage(source: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, OutOfMemory, QuotaExceeded, StorageFull, WouldBlock};
+
+    let lacks_files = matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE));
+    lacks_files
+        || matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge | OutOfMemory | WouldBlock)
 }
 
 /// Returns a hint for an error of the system, if there is one.

@@ -18,7 +18,7 @@ use super::leftover::leader;
 use super::signals::{ignored, is_in};
 use super::turn::{Stdin, TurnSpec};
 use super::{PLACE, host, program};
-use crate::error::{Error, IoContext, Result, describe};
+use crate::error::{Error, IoContext, Result, describe, is_shortage};
 
 /// Limit of open files that this process was started with.
 static OPEN_FILES: OnceLock<Rlimit> = OnceLock::new();
@@ -145,18 +145,8 @@ fn spawn_failure(spec: &TurnSpec, error: io::Error) -> Result<String> {
     }
 }
 
-/// True if the state of the machine prevents the start of a command: the machine lacks processes,
-/// memory or open files, can't read the disk, or the program is being written.
+/// True if the state of the machine prevents the start of a command: the machine lacks resources,
+/// can't read the disk, or the program is being written.
 fn is_machine_fault(error: &io::Error) -> bool {
-    let shortages = [
-        Errno::AGAIN,
-        Errno::NOMEM,
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::IO,
-        Errno::TXTBSY,
-    ];
-    Errno::from_io_error(error).is_some_and(|errno| shortages.contains(&errno))
+    is_shortage(error) || matches!(Errno::from_io_error(error), Some(Errno::IO | Errno::TXTBSY))
 }

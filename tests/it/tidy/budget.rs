@@ -35,7 +35,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "local, process, path opening",
         paths: &["local/", "process/", "cap_fs/"],
-        ceiling: 8_237,
+        ceiling: 8_227,
         goal: 4_200,
     },
     Room { name: "engine", paths: &["engine/"], ceiling: 6_862, goal: 4_900 },
@@ -44,7 +44,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
-        ceiling: 1_105,
+        ceiling: 1_104,
         goal: 800,
     },
 ];
