@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::patience::wait_for;
 use super::turn::Monitor;
-use super::{PLACE, RUN, SUPERVISOR, TASK, spawn};
+use super::{PLACE, RUN, SUPERVISOR, TASK, spawn, wait_until};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
 use crate::model::place::PlaceId;
@@ -23,10 +23,8 @@ use crate::model::place::PlaceId;
 /// Message of a supervisor that has started. Any other message is the reason for a failed start.
 const BEGUN: &str = "begun";
 
-/// Number of times that `feed` tries to open the pipe of a running task that has not created the
-/// pipe yet, and the pause between two attempts.
-const OPEN_ATTEMPTS: u32 = 100;
-const OPEN_PAUSE: Duration = Duration::from_millis(10);
+/// Maximum time for which `feed` waits for a running task that has not created its pipe yet.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 const NO_READER: &str = "no process reads it: the command has not begun, has closed its stdin, or has ended";
 
 /// Supervisor to start.
@@ -162,17 +160,14 @@ pub fn feed(path: &CapPath, bytes: &[u8], patience: Duration) -> Result<()> {
         Error::refused("nobody_listens", format!("{}: {why}", path.display()))
             .with_hint("`dormouse task status` shows whether it still runs")
     };
-    let mut attempts = 1;
-    let mut pipe = loop {
-        match path.open_pipe(OFlags::WRONLY)? {
-            Ok(pipe) => break File::from(pipe),
-            Err(Errno::NXIO | Errno::NOENT) if attempts < OPEN_ATTEMPTS => {
-                std::thread::sleep(OPEN_PAUSE);
-                attempts += 1;
-            }
-            Err(Errno::NXIO | Errno::NOENT) => return Err(no_reader(NO_READER)),
-            Err(errno) => return Err(errno).context("open", path),
-        }
+    let mut opened = Err(Errno::NOENT);
+    wait_until(OPEN_TIMEOUT, || {
+        opened = path.open_pipe(OFlags::WRONLY)?;
+        Ok(!matches!(opened, Err(Errno::NXIO | Errno::NOENT)))
+    })?;
+    let mut pipe = match opened {
+        Err(Errno::NXIO | Errno::NOENT) => return Err(no_reader(NO_READER)),
+        opened => File::from(opened.context("open", path)?),
     };
     let until = Instant::now().checked_add(patience);
     let mut rest = bytes;
