@@ -22,7 +22,7 @@ const NOT_FOUND: u8 = 127;
 const NOT_RUN: u8 = 126;
 
 /// Result of a foreground command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandResult {
     /// Exit status as a shell reports it: 128 plus the signal's number if a signal ended the
     /// command.
@@ -54,12 +54,8 @@ impl Default for EndOptions {
 /// Runs a command until it ends or `monitor` decides to end it. A signal to end this process is
 /// passed on to the command, because this process has work to do after the command.
 pub fn run(argv: &[OsString], monitor: &mut dyn Monitor, ending: &EndOptions) -> Result<CommandResult> {
-    let failed = |status, trouble| CommandResult {
-        status,
-        trouble: Some(trouble),
-        was_signalled: false,
-        was_ended: false,
-    };
+    let failed =
+        |status, trouble| CommandResult { status, trouble: Some(trouble), ..CommandResult::default() };
     let Some((program, arguments)) = argv.split_first() else {
         return Ok(failed(NOT_FOUND, "no command".to_owned()));
     };

@@ -112,8 +112,9 @@ fn enter() -> io::Result<Terminal<CrosstermBackend<BufWriter<Stdout>>>> {
     Terminal::new(CrosstermBackend::new(BufWriter::new(io::stdout())))
 }
 
-/// Restores the terminal. Errors are ignored, because they mean that the terminal was closed.
-fn restore() {
+/// Restores the terminal and stderr, so that later errors are visible. Errors are ignored, because
+/// they mean that the terminal was closed.
+fn leave(stderr: &Option<OwnedFd>) {
     let _ = execute!(
         io::stdout(),
         DisableBracketedPaste,
@@ -123,11 +124,6 @@ fn restore() {
     );
     let _ = io::stdout().flush();
     let _ = terminal::disable_raw_mode();
-}
-
-/// Restores the terminal and stderr, so that later errors are visible.
-fn leave(stderr: &Option<OwnedFd>) {
-    restore();
     if let Some(stderr) = stderr {
         let _ = rustix::stdio::dup2_stderr(stderr);
     }
