@@ -52,17 +52,12 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Returns `stdout` or `stderr`, whichever belongs to this output.
-    pub fn of<T>(self, stdout: T, stderr: T) -> T {
-        match self {
-            Stream::Stdout => stdout,
-            Stream::Stderr => stderr,
-        }
-    }
-
     /// Returns the file name of this output's log.
     pub fn name(self) -> &'static str {
-        self.of(STDOUT, STDERR)
+        match self {
+            Stream::Stdout => STDOUT,
+            Stream::Stderr => STDERR,
+        }
     }
 }
 
