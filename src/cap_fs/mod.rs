@@ -39,7 +39,7 @@ pub struct Root {
     dir: OwnedFd,
     path: PathBuf,
     /// User id of the owner of the state directory.
-    owner: u32,
+    pub owner: u32,
     /// True if this process may change the state directory.
     is_open_to_changes: AtomicBool,
     /// Callback that tells the user of the removal of a file that was in the place of a cache.
@@ -67,11 +67,6 @@ impl Root {
     /// allow. Has no effect for root, because file permissions do not restrict root.
     pub fn allow_changes(&self) {
         self.is_open_to_changes.fetch_or(!geteuid().is_root(), Ordering::Relaxed);
-    }
-
-    /// Returns the user id of the owner of the state directory.
-    pub fn owner(&self) -> u32 {
-        self.owner
     }
 
     /// Error when this user may not change the state directory, whose owner could not open files of

@@ -16,7 +16,7 @@ use super::args::answer_verbatim;
 
 pub fn service(session: &Session, store: &Store, args: cli::ServiceArgs) -> Result<Status> {
     // The user's service manager runs commands as that user, who must own the state directory.
-    let is_owner = store.local().check_may_change();
+    let is_owner = store.local().root.check_may_change();
     let user = if args.user {
         is_owner.map(|()| true)?
     } else {

@@ -84,12 +84,7 @@ impl StateDir {
 
     /// Name of the user who owns the state directory.
     pub fn owner(&self) -> String {
-        accounts::name(self.root.owner())
-    }
-
-    /// Refuses a change by a user who does not own the state directory.
-    pub fn check_may_change(&self) -> Result<()> {
-        self.root.check_may_change()
+        accounts::name(self.root.owner)
     }
 
     /// Maximum time for which commands wait for locks.
