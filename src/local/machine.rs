@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-use crate::model::digest::hex;
+use crate::model::digest::{digits, hex};
 
 /// Returns the id of this machine, if it has one; many containers have none. The id is a hash,
 /// because the system's own id should not be published.
@@ -32,9 +32,11 @@ pub fn pid_namespace() -> String {
     fs::read_link("/proc/self/ns/pid").map(|link| link.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Fills a buffer with random bytes.
-pub fn random(bytes: &mut [u8]) -> io::Result<()> {
-    fs::File::open("/dev/urandom")?.read_exact(bytes)
+/// Returns 128 random bits in hexadecimal.
+pub fn random() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(digits(&bytes))
 }
 
 /// True if a process of this machine is stopped by a signal, or by a debugger.

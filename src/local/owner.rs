@@ -7,7 +7,7 @@
 
 use crate::cap_fs::CapPath;
 use crate::error::{IoContext, Result};
-use crate::model::digest::{self, hex};
+use crate::model::digest::hex;
 
 use super::files::Disk;
 use super::machine;
@@ -27,9 +27,7 @@ pub fn owner(root: &CapPath, disk: Disk) -> Result<String> {
     if let Some(known) = known(&file)? {
         return Ok(known);
     }
-    let mut drawn = [0; DIGITS / 2];
-    machine::random(&mut drawn).context("draw", &file)?;
-    let text = digest::digits(&drawn);
+    let text = machine::random().context("draw", &file)?;
     let staged = root.join(format!("{OWNER}.new-{}", std::process::id()));
     disk.stage_unsynced(&staged, format!("{text}\n").as_bytes())?;
     // A file that exists here has no valid identity, for example after a power cut.

@@ -12,7 +12,6 @@ use std::os::unix::fs::MetadataExt;
 
 use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{IoContext, Result};
-use crate::model::digest::digits;
 use crate::model::id::AgentName;
 
 use super::files::Disk;
@@ -103,9 +102,7 @@ pub struct HookScratch {
 
 impl HookScratch {
     pub fn make(tmp: &CapPath) -> Result<HookScratch> {
-        let mut drawn = [0; 16];
-        machine::random(&mut drawn).context("draw a name in", tmp)?;
-        let cap = tmp.join(format!("{HOOK}{}", digits(&drawn)));
+        let cap = tmp.join(format!("{HOOK}{}", machine::random().context("draw a name in", tmp)?));
         Ok(HookScratch { _lock: make_dir_unlocked(&cap, Access::Owner)?, cap })
     }
 
