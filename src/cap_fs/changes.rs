@@ -62,20 +62,19 @@ impl CapPath {
     /// Creates a new, empty file like [`CapPath::create`], for the users in `access`.
     pub fn create_for(&self, access: Access) -> Result<File> {
         self.root.check_may_change()?;
-        self.or_clear(|| self.create_new(access))
-    }
-
-    fn create_new(&self, access: Access) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | PLAIN;
         let open = || access.make(|| self.open(flags, access.file()));
-        let made = match open() {
-            Err(Errno::EXIST) => {
-                self.remove()?;
-                open()
-            }
-            made => made,
-        };
-        let file = made.map(File::from).map_err(|errno| self.refused(errno, "create"))?;
+        let made = self.or_clear(|| {
+            let made = match open() {
+                Err(Errno::EXIST) => {
+                    self.remove()?;
+                    open()
+                }
+                made => made,
+            };
+            made.map_err(|errno| self.refused(errno, "create"))
+        });
+        let file = File::from(made?);
         let made = rustix::fs::fstat(&file).and_then(|found| give_mode(&file, found.st_mode, access.file()));
         made.context("change the mode of", &self.path)?;
         Ok(file)

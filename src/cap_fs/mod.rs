@@ -13,11 +13,10 @@ mod scratch;
 mod tests;
 mod version;
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -118,11 +117,6 @@ impl CapPath {
     pub fn existing(self) -> CapPath {
         let existing = self.path.as_os_str().len();
         CapPath { existing, ..self }
-    }
-
-    /// Returns the path of an entry of this directory.
-    pub fn child(&self, name: &[u8]) -> CapPath {
-        self.join(OsString::from_vec(name.to_vec()))
     }
 
     /// Returns the parent directory. The parent of the state directory is the state directory,

@@ -1,10 +1,10 @@
 //! Opens plain files, directories and pipes, and reads files and directories.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
@@ -90,26 +90,27 @@ impl CapPath {
         opened.or_else(|error| self.unless_scratch(error))
     }
 
-    /// Opens a plain file for reading and writing in place, and returns its length in bytes.
-    /// Creates a missing file if `makes` is set; otherwise returns `None`.
-    pub fn open_in_place(&self, makes: bool) -> Result<Option<(File, u64)>> {
-        self.root.check_may_change()?;
-        if makes { self.or_clear(|| self.open_to_write(true)) } else { self.open_to_write(false) }
+    /// Opens a plain file for reading and writing in place. Returns file and length; `None` if it
+    /// does not exist.
+    pub fn open_in_place(&self) -> Result<Option<(File, u64)>> {
+        match self.open_to_write(OFlags::empty(), Mode::empty()) {
+            Err(error) if error.is_not_found() => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
-    fn open_to_write(&self, makes: bool) -> Result<Option<(File, u64)>> {
-        // The system refuses a mode for a call that creates no file.
-        let (create, mode) =
-            if makes { (OFlags::CREATE, OWNERS_FILE) } else { (OFlags::empty(), Mode::empty()) };
-        match self.open(OFlags::RDWR | create | PLAIN, mode) {
-            Ok(found) => {
-                let (file, stat) = self.plain(found, "open")?;
-                changes::give_mode(&file, stat.st_mode, mode).context("change the mode of", &self.path)?;
-                Ok(Some((file, length(&stat))))
-            }
-            Err(Errno::NOENT) if !makes => Ok(None),
-            Err(errno) => Err(self.refused(errno, "open")),
-        }
+    /// Opens a plain file like [`CapPath::open_in_place`], and creates it if it is missing.
+    pub fn create_in_place(&self) -> Result<(File, u64)> {
+        self.or_clear(|| self.open_to_write(OFlags::CREATE, OWNERS_FILE))
+    }
+
+    /// The system refuses a `mode` for a call that creates no file.
+    fn open_to_write(&self, create: OFlags, mode: Mode) -> Result<(File, u64)> {
+        self.root.check_may_change()?;
+        let opened = self.open(OFlags::RDWR | create | PLAIN, mode);
+        let (file, stat) = self.plain(opened.map_err(|errno| self.refused(errno, "open"))?, "open")?;
+        changes::give_mode(&file, stat.st_mode, mode).context("change the mode of", &self.path)?;
+        Ok((file, length(&stat)))
     }
 
     fn plain(&self, found: OwnedFd, action: &'static str) -> Result<(File, Stat)> {
@@ -167,8 +168,8 @@ impl CapPath {
                 continue;
             }
             let kind = entry.file_type();
-            let is_dir =
-                kind == FileType::Directory || kind == FileType::Unknown && self.child(name).is_dir()?;
+            let is_dir = kind == FileType::Directory
+                || kind == FileType::Unknown && self.join(OsStr::from_bytes(name)).is_dir()?;
             if !each(name, is_dir) {
                 break;
             }
@@ -184,7 +185,7 @@ impl CapPath {
     pub(super) fn entries_of(&self, dir: &File) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
         self.each_entry_of(dir, |name, is_dir| {
-            entries.push(Entry { name: OsString::from_vec(name.to_vec()), is_dir });
+            entries.push(Entry { name: OsStr::from_bytes(name).to_owned(), is_dir });
             true
         })?;
         entries.sort_by(|one, other| one.name.cmp(&other.name));

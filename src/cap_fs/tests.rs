@@ -39,7 +39,7 @@ fn outside(dir: &TempDir) -> Vec<(PathBuf, Option<String>)> {
 fn acts(cap: &CapPath, good: &CapPath) -> Vec<(&'static str, Result<()>)> {
     vec![
         ("read", cap.read(100).map(drop)),
-        ("open_in_place", cap.open_in_place(true).map(drop)),
+        ("open_in_place", cap.create_in_place().map(drop)),
         ("create", cap.create().map(drop)),
         ("open_dir", cap.open_dir().map(drop)),
         ("entries", cap.entries().map(drop)),
@@ -103,7 +103,7 @@ fn a_pipe_a_socket_or_a_directory_is_refused_as_a_file() {
     let _writer = root.join("pipe").open_pipe(OFlags::RDWR).unwrap().unwrap();
     let _socket = UnixListener::bind(root.join("socket").path()).unwrap();
     for (name, what) in [("pipe", "a pipe"), ("socket", "a socket"), ("real", "a directory")] {
-        for done in [root.join(name).read(100).map(drop), root.join(name).open_in_place(true).map(drop)] {
+        for done in [root.join(name).read(100).map(drop), root.join(name).create_in_place().map(drop)] {
             let error = done.unwrap_err();
             assert_eq!(error.kind(), "damaged", "{name}");
             assert!(error.to_string().contains(what), "{error}");
@@ -120,12 +120,11 @@ fn missing_files_are_created_only_on_request() {
     let (_dir, root) = trapped();
     let cap = root.join("lines");
     assert!(cap.open_file().unwrap().is_none());
-    assert!(cap.open_in_place(false).unwrap().is_none());
-    assert_eq!(cap.open_in_place(true).unwrap().unwrap().1, 0);
+    assert!(cap.open_in_place().unwrap().is_none());
+    assert_eq!(cap.create_in_place().unwrap().1, 0);
     fs::write(cap.path(), "12").unwrap();
-    for makes in [true, false] {
-        assert_eq!(cap.open_in_place(makes).unwrap().unwrap().1, 2);
-    }
+    assert_eq!(cap.open_in_place().unwrap().unwrap().1, 2);
+    assert_eq!(cap.create_in_place().unwrap().1, 2);
     assert!(cap.make_dir().is_err());
     assert!(root.join("none/dir").make_dir().is_err());
     assert_eq!((root.join("dir").make_dir().unwrap(), root.join("dir").make_dir().unwrap()), (true, false));

@@ -182,12 +182,13 @@ fn or_into_new_dir(to: &CapPath, rename: impl Fn() -> Result<rustix::io::Result<
 /// Opens a file for reading and writing in place, creating it and its directory if they are
 /// missing. Returns its length in bytes, too.
 pub fn open_or_create(cap: &CapPath) -> Result<(File, u64)> {
-    let mut opened = cap.open_in_place(true);
-    if opened.as_ref().is_err_and(Error::is_not_found) {
-        cap.parent().make_dirs()?;
-        opened = cap.open_in_place(true);
+    match cap.create_in_place() {
+        Err(error) if error.is_not_found() => {
+            cap.parent().make_dirs()?;
+            cap.create_in_place()
+        }
+        opened => opened,
     }
-    opened?.ok_or_else(|| Error::gone("open", cap))
 }
 
 /// Opens the directory that is to contain a file. Creates it if it is missing after `git clone`.

@@ -57,7 +57,7 @@ impl LocalAgent<'_> {
 
     /// Takes this machine's lease of a run or task. `None` if a living process here has it.
     pub fn lease(&self, subject: Subject, now: Time) -> Result<Option<LockGuard>> {
-        lock::try_acquire(&self.lease_of(subject)?, Some(&self.state_dir.holder(now)))
+        lock::try_acquire(&self.place_of(subject), Some(&self.state_dir.holder(now)))
     }
 
     /// Takes over a lease from the parent process, which held it when this process was started.
@@ -88,22 +88,11 @@ impl LocalAgent<'_> {
         }
     }
 
-    fn lease_of(&self, subject: Subject) -> Result<CapPath> {
-        let cap = self.place_of(subject);
-        if subject != Subject::Run {
-            // Git stores no empty directories, so the directory is missing after `git clone`.
-            cap.parent().make_dirs()?;
-        }
-        Ok(cap)
-    }
-
     /// Takes the lock for running the hooks of transitions, or returns `None` if another process
     /// has it. A process shares the lock to run the hooks of its own transitions, and takes it
     /// alone to run hooks that killed processes have left pending.
     pub fn notify_lock(&self, sharing: Sharing) -> Result<Option<LockGuard>> {
-        let path = self.dir.join(layout::NOTIFY_LOCK);
-        path.parent().make_dirs()?;
-        lock::occupy(&path, sharing)
+        lock::occupy(&self.dir.join(layout::NOTIFY_LOCK), sharing)
     }
 
     /// Creates and locks the file that shows that a command is in a critical section, in which the

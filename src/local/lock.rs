@@ -14,7 +14,7 @@ use crate::model::id::AgentName;
 use crate::model::json;
 use crate::model::time::Time;
 
-use super::machine;
+use super::{files, machine};
 
 /// Process that holds a lock, as written into the lock file for messages to people. No decision
 /// uses a field but `agent`: the agent that occupies a workspace or a `max_running` slot.
@@ -59,15 +59,10 @@ fn is_still_named(file: &File, cap: &CapPath) -> Result<bool> {
     Ok(cap.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
 }
 
-fn open(cap: &CapPath) -> Result<File> {
-    let opened = cap.open_in_place(true)?;
-    opened.map(|(file, _)| file).ok_or_else(|| Error::gone("open lock", cap))
-}
-
 /// Tries once to take the lock. Returns `None` if another process has it, even for a check only.
 fn take(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
     loop {
-        let file = open(path)?;
+        let (file, _) = files::open_or_create(path)?;
         if !attempt(&file, Sharing::Exclusive, path)? {
             return Ok(None);
         }
@@ -244,7 +239,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 /// Takes the lock of a workspace or of hooks, alone or shared; `None` if another process has it.
 /// The lock file still names the process that had the lock before, until [`LockGuard::sign`].
 pub fn occupy(path: &CapPath, sharing: Sharing) -> Result<Option<LockGuard>> {
-    let file = open(path)?;
+    let (file, _) = files::open_or_create(path)?;
     let _turn = lock_probe(path)?;
     Ok(attempt(&file, sharing, path)?.then(|| LockGuard::of(file, path)))
 }

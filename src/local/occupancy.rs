@@ -25,9 +25,7 @@ impl StateDir {
     /// Locks a workspace; returns `None` if another tick has locked it. Until `sign` writes the new
     /// agent into the lock file, `occupant` returns the agent that had the workspace before.
     pub fn occupy(&self, workspace: &Workspace, sharing: Sharing) -> Result<Option<LockGuard>> {
-        let lock = self.lock_of(workspace);
-        lock.parent().make_dirs()?;
-        lock::occupy(&lock, sharing)
+        lock::occupy(&self.lock_of(workspace), sharing)
     }
 
     /// Writes the name of the agent that uses a workspace into the workspace's lock file.
@@ -51,7 +49,6 @@ impl StateDir {
 
     /// Takes one of the `slots` locks that limit concurrent turns; `None` if all are in use.
     pub fn take_slot(&self, slots: u32, agent: &AgentName, now: Time) -> Result<Option<LockGuard>> {
-        self.cap().join(layout::SLOTS).make_dirs()?;
         let holder = self.holder_for(agent, now);
         let mut tries = (1..=slots).map(|slot| lock::try_acquire(&self.slot(slot), Some(&holder)));
         tries.find_map(Result::transpose).transpose()

@@ -69,9 +69,8 @@ pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, St
         // A log whose middle was cut out exceeds the limit by the line about the omitted bytes.
         output.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
-    if let Some(log) = hook.log.as_ref().filter(|_| !output.is_empty())
-        && let Some((mut file, _)) = log.open_in_place(true)?
-    {
+    if let Some(log) = hook.log.as_ref().filter(|_| !output.is_empty()) {
+        let (mut file, _) = log.create_in_place()?;
         file.seek(SeekFrom::End(0)).and_then(|_| file.write_all(&output)).context("write", log)?;
     }
     Ok((ended, String::from_utf8_lossy(&output).into_owned()))

@@ -152,7 +152,7 @@ impl<'s> DirImport<'s> {
     pub(in crate::store) fn append(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let cap = self.agent.local.dir.join(path);
         cap.parent().make_dirs()?;
-        let (file, length) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        let (file, length) = cap.create_in_place()?;
         file.write_all_at(bytes, length).context("write", &cap)
     }
 

@@ -217,7 +217,7 @@ impl Journal {
             }
             Some(_) => {}
         }
-        let opened = if writes { cap.open_in_place(false)? } else { cap.open_file()? };
+        let opened = if writes { cap.open_in_place()? } else { cap.open_file()? };
         let Some((file, length)) = opened else { return Ok(FoundJournal::Nothing) };
         if let Some((lines, tail)) = end(&file, length).context("read", &cap)?
             && tail.is_of_this_boot
@@ -239,7 +239,7 @@ impl Journal {
     /// Opens an empty or missing journal, creating the file if needed.
     pub fn begin(agent: &AgentDir) -> Result<Journal> {
         let cap = agent.join(layout::JOURNAL);
-        let (file, _) = cap.open_in_place(true)?.ok_or_else(|| Error::gone("open", &cap))?;
+        let (file, _) = cap.create_in_place()?;
         Ok(Journal { cap, file, length: 0, lines: 0, left: None })
     }
 

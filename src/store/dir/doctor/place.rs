@@ -99,7 +99,7 @@ fn shared(mount: &str) -> Option<String> {
 /// second descriptor, as to another process.
 fn locks_fail(root: &CapPath) -> Result<Option<String>> {
     let settings = root.join(layout::CONFIG);
-    let file = || Ok(settings.open_in_place(false)?.map(|(file, _)| file));
+    let file = || Ok(settings.open_in_place()?.map(|(file, _)| file));
     let dir = || root.open_dir();
     for (what, one, other) in [("a file", file(), file()), ("a directory", dir(), dir())] {
         // A user who may not open the file or directory can't test its lock.
