@@ -111,7 +111,7 @@ impl LocalAgent<'_> {
         // Several processes of a run may stage a checkpoint at once.
         let name = format!("{run_id}-{}.checkpoint", std::process::id());
         let cap = self.dir.join(layout::TMP).join(name);
-        let held = self.disk().stage_unlocked(&cap, bytes)?;
+        let held = self.disk().stage(&cap, bytes)?;
         Ok(StagedCheckpoint { cap, _held: held })
     }
 
@@ -161,7 +161,7 @@ impl LocalAgent<'_> {
         }
         let place = files::free_place(&dir, &name, "")?;
         let temporary = self.dir.join(layout::TMP).join(format!("aside-{}", std::process::id()));
-        self.disk().replace_unlocked(&temporary, &place, bytes)?;
+        self.disk().replace(&temporary, &place, bytes)?;
         Ok(place.display().to_string())
     }
 }

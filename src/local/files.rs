@@ -88,13 +88,6 @@ impl Disk {
         if self.syncs() { rustix::fs::syncfs(dir).context("sync the file system of", cap) } else { Ok(()) }
     }
 
-    /// Makes a new file at `temporary` with this content, durably. On any failure the file is
-    /// removed again.
-    pub fn stage(self, temporary: &CapPath, bytes: &[u8]) -> Result<()> {
-        let staged = self.stage_unsynced(temporary, bytes);
-        or_remove(temporary, staged.and_then(|file| self.sync_file(&file, temporary.path())))
-    }
-
     /// Makes a new file at `temporary` like `stage`, but leaves the sync to the caller.
     pub fn stage_unsynced(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
         let mut created = temporary.create_for(self.access);
@@ -106,13 +99,6 @@ impl Disk {
         let mut file = created?;
         or_remove(temporary, file.write_all(bytes).context("write", temporary.path()))?;
         Ok(file)
-    }
-
-    /// Replaces a file as a whole: stage, rename, sync the directory. A reader finds either the old
-    /// content or the new content, even after a power cut.
-    pub fn replace(self, temporary: &CapPath, target: &CapPath, bytes: &[u8]) -> Result<()> {
-        self.stage(temporary, bytes)?;
-        self.place(temporary, target)
     }
 
     /// Renames a staged file to its final path, durably. If that fails, the staged file is removed.

@@ -59,7 +59,7 @@ pub fn keep_inboxes(root: &Arc<Root>, disk: Disk) -> Result<()> {
         let dir = AgentDir::new(root, &name);
         if !dir.join(layout::KEPT).exists()? {
             let temporary = dir.join(layout::TMP).join("gitkeep");
-            disk.replace_unlocked(&temporary, &dir.join(layout::KEPT), KEPT.as_bytes())?;
+            disk.replace(&temporary, &dir.join(layout::KEPT), KEPT.as_bytes())?;
         }
     }
     Ok(())
@@ -84,7 +84,7 @@ impl StateDir {
         let mut text: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         text.extend(files::read(&path)?.unwrap_or_default());
         let temporary = self.cap().join(format!("{name}.new-{}", std::process::id()));
-        self.disk.replace_unlocked(&temporary, &path, &text)
+        self.disk.replace(&temporary, &path, &text)
     }
 }
 

@@ -49,7 +49,7 @@ impl StateDir {
         git::keep_inboxes(&opened, disk)?;
         for (name, content) in files {
             let temporary = root.join(format!("{name}.new-{this}"));
-            disk.replace_unlocked(&temporary, &root.join(name), content.as_bytes())?;
+            disk.replace(&temporary, &root.join(name), content.as_bytes())?;
         }
         let above = anchor.home();
         std::fs::File::open(above).and_then(|above| above.sync_all()).context("sync directory", above)?;

@@ -101,7 +101,7 @@ impl LocalAgent<'_> {
         let cap = self.section(run, number);
         // A killed process may have left the lock file of a critical section with this number.
         let _ = cap.remove();
-        self.disk().stage_unlocked(&cap, b"")
+        self.disk().stage(&cap, b"")
     }
 
     /// True if a living process is in the critical section.

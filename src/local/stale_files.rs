@@ -14,7 +14,7 @@ use crate::cap_fs::{Access, CapPath, Entry};
 use crate::error::{IoContext, Result};
 use crate::model::id::AgentName;
 
-use super::files::Disk;
+use super::files::{self, Disk};
 use super::{LocalAgent, StateDir, layout, lock, machine};
 
 /// Maximum number of files of killed commands that one step removes. The next step removes more.
@@ -33,26 +33,23 @@ pub const NEW: &str = ".new-";
 const GONE: &str = ".gone-";
 
 impl Disk {
-    /// Replaces a file as a whole, for a caller that does not hold the agent's lock.
-    pub fn replace_unlocked(self, temporary: &CapPath, target: &CapPath, bytes: &[u8]) -> Result<()> {
-        let _held = self.stage_unlocked(temporary, bytes)?;
+    /// Replaces a file as a whole: stage, rename, sync the directory. A reader finds either the old
+    /// content or the new content, even after a power cut.
+    pub fn replace(self, temporary: &CapPath, target: &CapPath, bytes: &[u8]) -> Result<()> {
+        let _held = self.stage(temporary, bytes)?;
         self.place(temporary, target)
     }
 
-    /// Makes a new file at `temporary` with this content, durably. While the returned file is open,
-    /// no other command removes the new file as stale.
-    pub fn stage_unlocked(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
+    /// Makes a new file at `temporary` with this content, durably. On any failure the file is removed
+    /// again. While the returned file is open, no other command removes the new file as stale.
+    pub fn stage(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
         loop {
             let mut file = self.stage_unsynced(temporary, b"")?;
-            if !is_ours(&file, temporary)? {
-                continue;
+            if is_ours(&file, temporary)? {
+                let written = file.write_all(bytes).context("write", temporary.path());
+                let synced = written.and_then(|()| self.sync_file(&file, temporary.path()));
+                return files::or_remove(temporary, synced.map(|()| file));
             }
-            let written = file.write_all(bytes).context("write", temporary.path());
-            if let Err(error) = written.and_then(|()| self.sync_file(&file, temporary.path())) {
-                let _ = temporary.remove();
-                return Err(error);
-            }
-            return Ok(file);
         }
     }
 }

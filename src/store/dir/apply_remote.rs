@@ -132,7 +132,7 @@ impl LocalAgent<'_> {
         cap.parent().make_dirs()?;
         let staged = self.dir.join(layout::TMP).join(format!("taken-{}", std::process::id()));
         staged.parent().make_dirs()?;
-        self.disk().replace_unlocked(&staged, &cap, format!("{}\n", lines.join("\n")).as_bytes())
+        self.disk().replace(&staged, &cap, format!("{}\n", lines.join("\n")).as_bytes())
     }
 }
 
@@ -227,7 +227,7 @@ impl StateDir {
         target.parent().make_dirs()?;
         let name = format!(".brought.new-{}", std::process::id());
         let staged = target.parent().join(name);
-        let _held = self.disk.stage_unlocked(&staged, bytes)?;
+        let _held = self.disk.stage(&staged, bytes)?;
         if change.is_program {
             staged.set_mode(0o700)?;
         }

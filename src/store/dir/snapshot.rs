@@ -64,7 +64,7 @@ impl DirAgent<'_> {
         let name = path.rsplit('/').next().unwrap_or(&path);
         let here = self.here()?;
         let now = id.minted_at().unwrap_or(Time::from_millis(0));
-        let put = self.local.disk().replace_unlocked(
+        let put = self.local.disk().replace(
             &self.local.staging(name),
             &self.local.dir.join(&path),
             text.as_bytes(),
