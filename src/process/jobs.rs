@@ -39,20 +39,11 @@ pub enum Work {
     Line { worker: Vec<OsString>, line: String },
 }
 
-/// End of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobEnd {
-    Exit(i32),
-    Signal(i32),
-    /// The system has not reported how the process ended.
-    Unknown,
-}
-
-/// Ended job: its tag, its complete stdout, and its end.
+/// Ended job: its tag, its complete stdout, and the exit status or signal of its process.
 pub struct FinishedJob<T> {
     pub of: T,
     pub lines: Vec<u8>,
-    pub end: JobEnd,
+    pub end: ExitStatus,
 }
 
 /// Runs all work, at most `max_parallel` jobs in parallel, or fewer if the machine lacks resources.
@@ -174,7 +165,7 @@ impl<T> Jobs<T> {
             if !ready[at] {
                 continue;
             }
-            if let Some(end) = self.running[at].read() {
+            if let Some(end) = self.running[at].read()? {
                 let Job { of, mut process, lines } = self.running.swap_remove(at);
                 process.relay_stderr();
                 ended.push(FinishedJob { of, lines, end });
@@ -209,26 +200,28 @@ struct Job<T> {
 impl<T> Job<T> {
     /// Reads new output. Returns the end of the job; `None` while the job runs. After the end, the
     /// process has a stdin only if it is a worker that waits for its next line.
-    fn read(&mut self) -> Option<JobEnd> {
+    fn read(&mut self) -> Result<Option<ExitStatus>> {
         let mut buffer = [0; BUFFER];
         let length = match self.process.stdout.read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
             read => read.unwrap_or(0),
         };
         if length == 0 {
             self.process.stdin = None;
-            return Some(self.process.end());
+            return self.process.end().map(Some);
         }
         self.lines.extend_from_slice(&buffer[..length]);
-        let (at, status) = parse_end(&self.lines).filter(|_| self.process.is_worker)?;
-        self.lines.truncate(at);
-        Some(JobEnd::Exit(status))
+        let over = parse_end(&self.lines).filter(|_| self.process.is_worker);
+        Ok(over.map(|(at, code)| {
+            self.lines.truncate(at);
+            ExitStatus::from_raw(i32::from(code) << 8)
+        }))
     }
 }
 
 /// Parses the last line of a worker, if that line reports the end of a job. Returns the offset of
 /// the line, and the exit status in it.
-fn parse_end(lines: &[u8]) -> Option<(usize, i32)> {
+fn parse_end(lines: &[u8]) -> Option<(usize, u8)> {
     let line = lines.strip_suffix(b"\n")?;
     let at = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let status = std::str::from_utf8(&line[at..]).ok()?.strip_prefix(OVER)?.parse().ok()?;
@@ -303,12 +296,8 @@ impl WorkerProcess {
         }
     }
 
-    fn end(&mut self) -> JobEnd {
+    fn end(&mut self) -> Result<ExitStatus> {
         let status = self.status.map_or_else(|| self.child.wait(), Ok);
-        status.map_or(JobEnd::Unknown, |status| match (status.code(), status.signal()) {
-            (Some(code), _) => JobEnd::Exit(code),
-            (None, Some(signal)) => JobEnd::Signal(signal),
-            (None, None) => JobEnd::Unknown,
-        })
+        status.context("see the end of", Path::new("a job"))
     }
 }

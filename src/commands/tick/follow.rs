@@ -19,7 +19,7 @@ use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::Signal;
 use crate::process::alarm::{Alarm, AlarmStage};
-use crate::process::jobs::{FinishedJob, JobEnd, Jobs};
+use crate::process::jobs::{FinishedJob, Jobs};
 use crate::process::notify::Manager;
 use crate::process::signals::Signals;
 use crate::rules::priority::next_of;
@@ -365,7 +365,7 @@ impl TickFollower<'_> {
     /// Handles the end of a step's process.
     fn finish_step(&mut self, session: &Session, ended: FinishedJob<AgentName>) {
         let FinishedJob { of: name, lines, end } = ended;
-        let did_nothing = end == JobEnd::Exit(Status::NothingDone.code().into());
+        let did_nothing = end.code() == Some(Status::NothingDone.code().into());
         let lines = if did_nothing { &[][..] } else { &lines[..] };
         let reached = print_tick(&session.out, &name, lines, end);
         let Some(agent) = self.followed.get_mut(&name) else { return };

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use crate::cli;
 use crate::engine::session::Session;
@@ -10,28 +12,27 @@ use crate::model::agent::Status as AgentStatus;
 use crate::model::id::AgentName;
 use crate::model::policy::SchedulingPolicy;
 use crate::model::time::Time;
-use crate::process::jobs::{JobEnd, Work};
+use crate::process::jobs::Work;
 use crate::report::output::Output;
 use crate::rules::priority::{Rank, rank};
 use crate::store::{DueAgents, Store, due_now};
 
 /// Prints the output or the error of an agent's tick. Returns the exit status.
-pub fn print_tick(out: &Output, name: &AgentName, lines: &[u8], end: JobEnd) -> Status {
-    let reached = match end {
-        JobEnd::Exit(0) => Status::Done,
-        JobEnd::Exit(10) => Status::NothingDone,
-        JobEnd::Exit(3) => Status::NotFound,
-        JobEnd::Exit(4) => Status::Refused,
-        JobEnd::Exit(5) => Status::Busy,
-        JobEnd::Exit(6) => Status::Damaged,
-        JobEnd::Exit(7) => Status::TurnFailed,
-        JobEnd::Exit(_) | JobEnd::Signal(_) | JobEnd::Unknown => Status::Failed,
+pub fn print_tick(out: &Output, name: &AgentName, lines: &[u8], end: ExitStatus) -> Status {
+    let reached = match end.code() {
+        Some(0) => Status::Done,
+        Some(10) => Status::NothingDone,
+        Some(3) => Status::NotFound,
+        Some(4) => Status::Refused,
+        Some(5) => Status::Busy,
+        Some(6) => Status::Damaged,
+        Some(7) => Status::TurnFailed,
+        Some(_) | None => Status::Failed,
     };
     out.results(lines, reached);
-    let without_result = match end {
-        JobEnd::Signal(signal) => Some(format!("its tick was ended by signal {signal}")),
-        JobEnd::Exit(code) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
-        JobEnd::Unknown => Some("its tick has ended, and its exit status is not known".to_owned()),
+    let without_result = match (end.code(), end.signal().unwrap_or_default()) {
+        (Some(code), _) => lines.is_empty().then(|| format!("its tick ended with exit status {code}")),
+        (None, signal) => Some(format!("its tick was ended by signal {signal}")),
     };
     if reached == Status::Failed
         && let Some(message) = without_result

@@ -1,6 +1,7 @@
 //! Keys of `watch` that act on agents. Each key runs the command of the same name in a new process.
 
 use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
 
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use crate::engine::views::last_dead;
 use crate::error::Result;
 use crate::model::id::AgentName;
 use crate::model::json;
-use crate::process::jobs::{FinishedJob, JobEnd};
+use crate::process::jobs::FinishedJob;
 use crate::store::Store;
 
 /// Command that a key of the keyboard runs.
@@ -76,12 +77,12 @@ pub fn result_text(ended: &FinishedJob<(Act, AgentName)>) -> String {
     let word = |field: &Value| field.as_str().map(str::to_owned);
     let of = |fields: &[&str]| fields.iter().filter_map(|field| word(&last[*field])).collect::<Vec<_>>();
     let error = &last["error"];
-    let result = match (word(&error["message"]), ended.end) {
+    let result = match (word(&error["message"]), ended.end.code()) {
         (Some(message), _) => match word(&error["hint"]) {
             Some(hint) => format!("{message} ({hint})"),
             None => message,
         },
-        (None, JobEnd::Exit(code)) => {
+        (None, Some(code)) => {
             let said = of(&["action", "decision", "reason", "terminal", "brief", "status"]).join(", ");
             match (said.is_empty(), code) {
                 (false, _) => said,
@@ -89,8 +90,7 @@ pub fn result_text(ended: &FinishedJob<(Act, AgentName)>) -> String {
                 (true, code) => format!("exit status {code}"),
             }
         }
-        (None, JobEnd::Signal(signal)) => format!("ended by signal {signal}"),
-        (None, JobEnd::Unknown) => "ended".to_owned(),
+        (None, None) => format!("ended by signal {}", ended.end.signal().unwrap_or_default()),
     };
     format!("{} {name}: {result}", act.name)
 }
