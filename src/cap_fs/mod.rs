@@ -42,7 +42,7 @@ pub struct Root {
     /// True if this process may change the state directory.
     is_open_to_changes: AtomicBool,
     /// Callback that tells the user of the removal of a file that was in the place of a cache.
-    tell: OnceLock<fn(&str)>,
+    pub tell: OnceLock<fn(&str)>,
 }
 
 impl Root {
@@ -55,11 +55,6 @@ impl Root {
         let is_open_to_changes = AtomicBool::new(owner == geteuid().as_raw());
         let tell = OnceLock::new();
         Ok(Arc::new(Root { dir, path: path.to_owned(), owner, is_open_to_changes, tell }))
-    }
-
-    /// Sets the callback that tells the user of the removal of a file in the place of a cache.
-    pub fn set_notifier(&self, tell: fn(&str)) {
-        let _ = self.tell.set(tell);
     }
 
     /// Permits this user to change the state directory of another owner, as far as file permissions

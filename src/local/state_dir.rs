@@ -61,7 +61,7 @@ impl StateDir {
         let marker = root.cap().join(layout::CONFIG);
         let Some(bytes) = marker.read(MAX_SETTINGS)? else { return Err(not_one()) };
         let config = config::store_config(&marker, &bytes)?;
-        root.set_notifier(opener.tell);
+        let _ = root.tell.set(opener.tell);
         let guest = config.sharing.group.as_ref().and_then(|_| authors::guest(&marker));
         if guest.is_some() {
             root.allow_changes();
