@@ -135,10 +135,8 @@ pub fn is_in(mask: u64, signal: i32) -> bool {
 /// Returns the mask of the signals that this process ignores; empty if the system does not report
 /// the mask.
 pub fn ignored() -> u64 {
-    // One read returns the whole file, and each further read would generate the file again.
-    let mut status = [0; 4096];
-    let read = fs::File::open("/proc/self/status").and_then(|mut file| file.read(&mut status));
-    let status = String::from_utf8_lossy(&status[..read.unwrap_or(0)]);
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

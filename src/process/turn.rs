@@ -286,8 +286,9 @@ impl<'a> RunningTurn<'a> {
                 self.pump(&[], Some(next))?;
                 continue;
             }
-            for orphan in left.iter().filter(|orphan| !self.is_in_group(**orphan)) {
-                if !terminated.contains(orphan) {
+            for orphan in &left {
+                let is_in_group = rustix::process::getpgid(Some(*orphan)) == Ok(self.group);
+                if !is_in_group && !terminated.contains(orphan) {
                     signal_child(*orphan, Signal::TERM);
                     signal_child(*orphan, Signal::CONT);
                     terminated.push(*orphan);
@@ -348,10 +349,6 @@ impl<'a> RunningTurn<'a> {
     fn signal_group(&self, signal: Signal) {
         // An error is ignored, because `left` still lists children that the signal did not reach.
         let _ = rustix::process::kill_process_group(self.group, signal);
-    }
-
-    fn is_in_group(&self, child: Pid) -> bool {
-        rustix::process::getpgid(Some(child)) == Ok(self.group)
     }
 
     /// Waits for output, for a signal or for the end of a process, at most until `until`, and reads

@@ -314,7 +314,10 @@ impl<'a> Repository<'a> {
         let pen = |paper: &File| paper.try_clone().context("write to", Path::new("memory"));
         command.args(args).stdout(pen(&stdout)?).stderr(pen(&stderr)?).process_group(0);
         spawn::restore_limits(&mut command);
-        let child = command.spawn().map_err(|error| self.not_run(&error))?;
+        let child = command.spawn().map_err(|error| {
+            let message = format!("can't run git in {}: {}", self.state_dir.display(), describe(&error));
+            refuse(message, "install git, or put its directory into the PATH")
+        })?;
         let status = self.wait(child, args)?;
         let stderr = String::from_utf8_lossy(&read(stderr)?).into_owned();
         Ok((GitResult { status, stdout: Vec::new(), stderr }, stdout))
@@ -343,11 +346,6 @@ impl<'a> Repository<'a> {
             self.settings.timeout
         );
         Err(refuse(message, "check why git hangs, or raise git.timeout in dormouse.toml"))
-    }
-
-    fn not_run(&self, error: &io::Error) -> Error {
-        let message = format!("can't run git in {}: {}", self.state_dir.display(), describe(error));
-        refuse(message, "install git, or put its directory into the PATH")
     }
 }
 
