@@ -14,7 +14,7 @@ use crate::store::{Agent, Store};
 
 /// Returns the host, boot, directory and pid of this process, as it claims a run or task.
 pub fn claimant(store: &Store) -> Result<RunClaimant> {
-    let (host, boot_id) = (machine::name(), host::boot_id().to_owned());
+    let (host, boot_id) = (machine::name(), host::boot_id());
     Ok(RunClaimant { host, boot_id, place: store.local().state_place()?, pid: std::process::id() })
 }
 

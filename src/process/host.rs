@@ -4,15 +4,10 @@ use std::env::{current_exe, join_paths, split_paths};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
 
 /// Returns the id of the current boot of the machine; empty if the system has none.
-pub fn boot_id() -> &'static str {
-    static BOOT: OnceLock<String> = OnceLock::new();
-    BOOT.get_or_init(|| {
-        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        text.trim().to_owned()
-    })
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns `path` with the directory of this program appended, so that commands find the program in

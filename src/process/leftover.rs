@@ -278,7 +278,8 @@ mod tests {
 
     use tempfile::TempDir;
 
-    use super::super::{RUN, mark, run_id};
+    use super::super::RUN;
+    use super::super::tests::{mark, run_id};
     use super::*;
     use crate::alone::{Alone, alone};
 

@@ -19,6 +19,8 @@ pub mod turn;
 mod output;
 mod patience;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -94,14 +96,3 @@ impl ProcessMark {
 /// Maximum time until SIGKILL takes effect. A process that exists longer is blocked in the kernel,
 /// usually on a dead network mount, or this user may not kill it.
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Returns a unique run id, because a search for marked processes covers the whole machine.
-#[cfg(test)]
-fn run_id() -> String {
-    format!("run_{}", std::process::id())
-}
-
-#[cfg(test)]
-fn mark() -> ProcessMark {
-    ProcessMark::run(run_id())
-}

@@ -458,7 +458,8 @@ mod tests {
     use crate::cap_fs::at;
 
     use super::super::table::ProcessStat;
-    use super::super::{PLACE, RUN, leftover::LeftoverProcesses, mark, run_id, signals};
+    use super::super::tests::{mark, run_id};
+    use super::super::{PLACE, RUN, leftover::LeftoverProcesses, signals};
     use super::*;
     use crate::alone::alone;
 
@@ -643,7 +644,7 @@ mod tests {
         let lines: Vec<&str> = said.lines().collect();
         let recorded = ProcessStat::parse(lines[2].as_bytes()).unwrap();
         let place = spec.leader.id_of_root().unwrap().to_string();
-        assert_eq!(lines[..2], [super::super::host::boot_id(), place.as_str()]);
+        assert_eq!(lines[..2], [super::super::host::boot_id(), place]);
         assert_eq!(recorded.group, recorded.pid.as_raw_pid());
         assert!(recorded.is_same(&ProcessStat::parse(lines[3].as_bytes()).unwrap()));
         assert_eq!(leftover::leader(&spec.leader).unwrap(), Some(recorded));
