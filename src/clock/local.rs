@@ -6,9 +6,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::model::zone::Zone;
+
+use super::Clock;
 
 /// Directory of zone files. The part of a path after this directory is the name of a zone.
 const ZONES: &str = "zoneinfo/";
@@ -26,9 +27,7 @@ const LINKS: usize = 16;
 
 /// Returns the local time zone of this process, or the reason why it is unknown.
 pub fn find() -> Result<Zone, String> {
-    #[expect(clippy::disallowed_methods, reason = "this belongs to the clock")]
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let now = Clock { pinned: None }.now().as_millis() / 1000;
     zone(std::env::var_os("TZ").as_deref(), Path::new("/"), now)
 }
 

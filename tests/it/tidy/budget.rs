@@ -44,7 +44,7 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "rest",
         paths: &["main.rs", "alone.rs", "clock", "error.rs", "http/"],
-        ceiling: 1_104,
+        ceiling: 1_103,
         goal: 800,
     },
 ];
