@@ -302,7 +302,7 @@ fn prepare(
     };
     let policy = agent.policy()?;
     let dir = agent.local().task(task.id);
-    dir.make()?;
+    dir.cap.make_dirs()?;
     let (stdin, input) = match task.interactive {
         true => (Stdin::Pipe(dir.stdin()), Some(TaskInputPipe::make(&dir.stdin())?)),
         false => (Stdin::Null, None),

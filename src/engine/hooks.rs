@@ -294,7 +294,7 @@ impl InstalledHook<'_> {
         // Commands of the hook may act for a run only while that run is the current one.
         let current = agent.peek()?.current_run.filter(|run| Some(run.run_id) == acting_run);
         if let Some(run) = &current {
-            agent.local().run(run.run_id).make()?;
+            agent.local().run(run.run_id).cap.make_dirs()?;
         }
         let fence = self.fence.filter(|_| current.is_some());
         let env = environment(agent, &policy, current.as_ref(), fence);

@@ -56,7 +56,7 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
     let dir = store.anchor().path();
     let place = store.local().state_place()?.id;
     let spec = SupervisorSpec { arguments: &arguments, dir, task_id: id.to_string(), place };
-    let lock = agent.local().task(id).make().and_then(|()| held.share());
+    let lock = agent.local().task(id).cap.make_dirs().and_then(|()| held.share());
     let begun = lock.and_then(|lock| supervisor::start(&spec, lock, patience));
     let error = match begun {
         Ok(Ok(())) => return Ok(()),

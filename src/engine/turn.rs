@@ -422,7 +422,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let policy = &records.policy;
     let argv = argv(policy, agent).map_err(invalid_settings)?;
     let dir = agent.local().run(run_id);
-    dir.make()?;
+    dir.cap.make_dirs()?;
     let workspace = workspace_path(store, policy);
     let served = &store.local().config.ingress;
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };

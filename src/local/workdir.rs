@@ -77,10 +77,6 @@ impl Dir {
         self.cap.path()
     }
 
-    pub fn make(&self) -> Result<()> {
-        self.cap.make_dirs()
-    }
-
     pub fn exists(&self) -> bool {
         self.cap.is_dir().is_ok_and(|is_dir| is_dir)
     }
