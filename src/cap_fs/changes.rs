@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::{IoContext, Result};
 
-use super::{CapPath, Entry, OWNERS_FILE, PLAIN, kind};
+use super::{CapPath, OWNERS_FILE, PLAIN, kind};
 
 /// Users who may access a new file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,25 +296,6 @@ impl CapPath {
             if entry.is_dir { within.remove_tree()? } else { within.remove()? }
         }
         self.remove_dir()
-    }
-
-    /// Removes the entries of this directory for which `is_stale` returns true, except directories.
-    /// Returns true if the directory is then empty or does not exist.
-    pub fn clear(&self, mut is_stale: impl FnMut(&Entry) -> Result<bool>) -> Result<bool> {
-        self.root.check_may_change()?;
-        let Some(dir) = self.open_dir()? else { return Ok(true) };
-        let mut is_empty = true;
-        for entry in self.entries_of(&dir)? {
-            if !entry.is_dir && is_stale(&entry)? {
-                match rustix::fs::unlinkat(&dir, &entry.name, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(errno) => return Err(self.join(&entry.name).refused(errno, "remove")),
-                }
-            } else {
-                is_empty = false;
-            }
-        }
-        Ok(is_empty)
     }
 
     /// Sets the permissions of a file or directory, if the path exists. A symbolic link has no

@@ -153,12 +153,8 @@ impl CapPath {
     /// Calls `each` with the name of every entry except `.` and `..`, and true for a directory, in
     /// any order, until `each` returns false. A missing directory counts as empty, because git does
     /// not store empty directories.
-    pub fn each_entry(&self, each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
+    pub fn each_entry(&self, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let Some(dir) = self.open_dir()? else { return Ok(()) };
-        self.each_entry_of(&dir, each)
-    }
-
-    fn each_entry_of(&self, dir: &File, mut each: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
         let mut buffer = Box::new_uninit_slice(DIR_BUFFER);
         let mut entries = RawDir::new(dir, &mut buffer);
         while let Some(entry) = entries.next() {
@@ -179,12 +175,8 @@ impl CapPath {
 
     /// Returns all entries of this directory, sorted by name.
     pub fn entries(&self) -> Result<Vec<Entry>> {
-        self.open_dir()?.map_or(Ok(Vec::new()), |dir| self.entries_of(&dir))
-    }
-
-    pub(super) fn entries_of(&self, dir: &File) -> Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        self.each_entry_of(dir, |name, is_dir| {
+        self.each_entry(|name, is_dir| {
             entries.push(Entry { name: OsStr::from_bytes(name).to_owned(), is_dir });
             true
         })?;

@@ -16,10 +16,18 @@ impl Dir {
     /// keep the context of the turn. Idempotent. Only for a process that holds the run's lease, or
     /// held it until the settlement, so that no process of the run uses the directory.
     pub fn clear(&self, run: &Run, keeps_context: bool) -> Result<()> {
-        let dir = &self.cap;
-        if dir.clear(|entry| is_stale(&dir.join(&entry.name), &entry.name, run, keeps_context))? {
+        let mut is_empty = true;
+        for entry in self.cap.entries()? {
+            let cap = self.cap.join(&entry.name);
+            if !entry.is_dir && is_stale(&cap, &entry.name, run, keeps_context)? {
+                cap.remove()?;
+            } else {
+                is_empty = false;
+            }
+        }
+        if is_empty {
             // The call fails, and keeps the directory, if a hook has written a file meanwhile.
-            let _ = dir.remove_dir();
+            let _ = self.cap.remove_dir();
         }
         Ok(())
     }
