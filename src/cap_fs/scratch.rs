@@ -1,11 +1,9 @@
 //! Scratch directories: their content may be deleted at any time, so a file of a wrong kind in one
 //! of them never stops a command.
 
-use std::ffi::OsStr;
 use std::iter::successors;
-use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, FileType};
+use rustix::fs::FileType;
 
 use crate::error::{Error, Result};
 
@@ -58,14 +56,12 @@ impl CapPath {
                     }
                 }
                 Ok(Some(found)) => {
-                    let found = kind(&found);
-                    if cap.remove_kind(found).is_ok()
-                        && let Some(tell) = self.root.tell.get()
-                    {
+                    let _ = cap.remove_tree();
+                    if let (Ok(None), Some(tell)) = (cap.read_stat(), self.root.tell.get()) {
+                        let found = describe(kind(&found));
                         tell(&format!(
-                            "{}: {} was in the way of a cache, and is removed",
-                            cap.display(),
-                            describe(found)
+                            "{}: {found} was in the way of a cache, and is removed",
+                            cap.display()
                         ));
                     }
                     return;
@@ -88,14 +84,5 @@ impl CapPath {
             Err(error) => return Err(error),
         }
         Ok(())
-    }
-
-    /// Removes a file or, with its content, a directory. `found`: type of this path.
-    fn remove_kind(&self, found: FileType) -> Result<()> {
-        if found == FileType::Directory {
-            return self.remove_tree();
-        }
-        let unlink = |above: &OwnedFd, name: &OsStr| rustix::fs::unlinkat(above, name, AtFlags::empty());
-        self.in_parent(unlink).map_err(|errno| self.refused(errno, "remove"))
     }
 }
