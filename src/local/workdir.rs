@@ -88,7 +88,11 @@ impl Dir {
 
     /// Returns a reader of a growing log, from its last `last` bytes, or else from the start.
     pub fn follow(&self, stream: Stream, last: Option<u64>) -> GrowingLog {
-        GrowingLog::open(self.stream(stream), last)
+        let path = self.stream(stream);
+        let found = path.look().ok().flatten();
+        let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
+        let at = last.map_or(0, |last| length.saturating_sub(last));
+        GrowingLog { path, inode: None, at }
     }
 
     /// Returns the file that records the leader of the process group.
@@ -159,14 +163,6 @@ pub struct GrowingLog {
 }
 
 impl GrowingLog {
-    /// Returns a reader from the start of the log, or from its last `last` bytes.
-    pub fn open(path: CapPath, last: Option<u64>) -> GrowingLog {
-        let found = path.look().ok().flatten();
-        let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
-        let at = last.map_or(0, |last| length.saturating_sub(last));
-        GrowingLog { path, inode: None, at }
-    }
-
     /// Returns the log's bytes since the last call; none without a log. Error above `MAX_NEWS`.
     pub fn news(&mut self) -> Result<Vec<u8>> {
         let Some((mut file, length)) = self.path.open_file()? else { return Ok(Vec::new()) };
