@@ -171,7 +171,7 @@ impl Error {
         Error::Busy { path: path.into(), holder, waited_ms }
     }
 
-    /// Adds a hint for the user, unless the error already has a hint.
+    /// Sets the hint of an error that can have a hint of its own, in place of an earlier one.
     pub fn with_hint(mut self, text: impl Into<String>) -> Error {
         if let Error::Usage { hint, .. }
         | Error::Refused { hint, .. }
