@@ -14,8 +14,7 @@ use crate::model::state::State;
 use crate::model::task::{ChildEnd, Task, TaskJob, TaskStatus};
 use crate::model::time::Time;
 use crate::process::leftover::LeftoverProcesses;
-use crate::process::supervisor::{self, SupervisorSpec};
-use crate::process::{Patience, ProcessMark, wait_until};
+use crate::process::{Patience, ProcessMark, supervisor, wait_until};
 use crate::rules::authority as rights;
 use crate::rules::delegation;
 use crate::rules::transition::draft::Draft;
@@ -55,9 +54,8 @@ pub fn begin(context: Context<'_>, id: TaskId) -> Result<()> {
     let patience = session.patience().as_std().saturating_add(START_TIMEOUT);
     let dir = store.anchor().path();
     let place = store.local().state_place()?.id;
-    let spec = SupervisorSpec { arguments: &arguments, dir, task_id: id.to_string(), place };
     let lock = agent.local().task(id).cap.make_dirs().and_then(|()| held.share());
-    let begun = lock.and_then(|lock| supervisor::start(&spec, lock, patience));
+    let begun = lock.and_then(|lock| supervisor::start(id, &arguments, dir, place, lock, patience));
     let error = match begun {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(why)) => Error::failed(format!("{id} has not begun: {why}")),

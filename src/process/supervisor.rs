@@ -18,6 +18,7 @@ use super::turn::Monitor;
 use super::{PLACE, RUN, SUPERVISOR, TASK, spawn, wait_until};
 use crate::cap_fs::CapPath;
 use crate::error::{Error, IoContext, Result};
+use crate::model::id::TaskId;
 use crate::model::place::PlaceId;
 
 /// Message of a supervisor that has started. Any other message is the reason for a failed start.
@@ -27,20 +28,15 @@ const BEGUN: &str = "begun";
 const OPEN_TIMEOUT: Duration = Duration::from_secs(1);
 const NO_READER: &str = "no process reads it: the command has not begun, has closed its stdin, or has ended";
 
-/// Supervisor to start.
-pub struct SupervisorSpec<'s> {
-    /// Arguments for this program as the supervisor.
-    pub arguments: &'s [OsString],
-    pub dir: &'s Path,
-    pub task_id: String,
-    pub place: PlaceId,
-}
-
 /// Starts this program as the supervisor of a task, in its own session. Returns when the supervisor
 /// reports its start, or after `patience`. The supervisor receives the task's lock as stdin, so
-/// that the lock is held without a gap. Inner error: the reason that was reported.
+/// that the lock is held without a gap. `arguments`: arguments for this program as the supervisor.
+/// `place`: identity of the state directory. Inner error: the reason that was reported.
 pub fn start(
-    spec: &SupervisorSpec<'_>,
+    task_id: TaskId,
+    arguments: &[OsString],
+    dir: &Path,
+    place: PlaceId,
     lock: File,
     patience: Duration,
 ) -> Result<std::result::Result<(), String>> {
@@ -48,12 +44,12 @@ pub fn start(
     let mut command = Command::new(&program);
     spawn::restore_limits(&mut command);
     let mut child = command
-        .args(spec.arguments)
-        .current_dir(spec.dir)
+        .args(arguments)
+        .current_dir(dir)
         .env_remove(RUN)
         .env_remove(TASK)
-        .env(SUPERVISOR, &spec.task_id)
-        .env(PLACE, spec.place.to_string())
+        .env(SUPERVISOR, task_id.to_string())
+        .env(PLACE, place.to_string())
         .stdin(lock)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -35,10 +35,10 @@ const ROOMS: [Room; 9] = [
     Room {
         name: "local, process, path opening",
         paths: &["local/", "process/", "cap_fs/"],
-        ceiling: 8_077,
+        ceiling: 8_076,
         goal: 4_200,
     },
-    Room { name: "engine", paths: &["engine/"], ceiling: 6_862, goal: 4_900 },
+    Room { name: "engine", paths: &["engine/"], ceiling: 6_861, goal: 4_900 },
     Room { name: "commands, cli", paths: &["commands/", "cli/"], ceiling: 11_042, goal: 8_500 },
     Room { name: "report", paths: &["report/"], ceiling: 4_494, goal: 3_300 },
     Room {
