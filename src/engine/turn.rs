@@ -428,7 +428,7 @@ fn prepare(turn: &Turn<'_>, history: &History) -> Result<TurnSpec, NotStarted> {
     let triggers = if served.base_url.is_some() { agent.triggers()? } else { Vec::new() };
     let paths = context::Paths {
         state_dir: store.anchor().path().to_string_lossy(),
-        run_dir: dir.path().to_string_lossy(),
+        run_dir: dir.cap.path().to_string_lossy(),
         workspace: workspace.to_string_lossy(),
     };
     let ingress = default_ingress(&triggers, served);

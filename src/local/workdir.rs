@@ -5,7 +5,6 @@ mod stale;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -73,10 +72,6 @@ pub fn parse_checkpoint(run_id: RunId, name: &str) -> Option<Checkpoint> {
 }
 
 impl Dir {
-    pub fn path(&self) -> &Path {
-        self.cap.path()
-    }
-
     pub fn exists(&self) -> bool {
         self.cap.is_dir().is_ok_and(|is_dir| is_dir)
     }

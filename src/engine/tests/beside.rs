@@ -109,7 +109,7 @@ fn a_turn_whose_lease_is_lost_ends_and_settles_nothing() {
     assert_eq!((error.kind(), error.exit_status()), (Error::FENCED, Status::Busy));
     let state = play.agent.peek().expect("read");
     let run = state.current_run.expect("nothing is settled");
-    let output = play.agent.local().run(run.run_id).path().join("stderr.log");
+    let output = play.agent.local().run(run.run_id).cap.path().join("stderr.log");
     assert_eq!(std::fs::read_to_string(output).expect("kept"), "1\n", "the fence was told");
     assert!(!play.agent.is_leased(Subject::Run).expect("asked"));
 }

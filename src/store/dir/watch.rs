@@ -47,7 +47,7 @@ impl DirWatch {
             self.add(all.path());
         }
         if of.exists() {
-            self.add_for(of.path(), WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO);
+            self.add_for(of.cap.path(), WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO);
         }
     }
 
