@@ -9,7 +9,7 @@ use rustix::fs::Stat;
 use serde_with::{DeserializeFromStr, SerializeDisplay};
 
 /// Identity of the content of a file that is only replaced as a whole: the inode number, and in the
-/// lower half the modification time in nanoseconds since 1970. Its text form has 32 hexadecimal digits.
+/// lower half the modification time in nanoseconds since 1970. Its text form has 32 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub struct Version(u128);
 

@@ -278,8 +278,8 @@ impl InstalledHook<'_> {
     }
 
     /// Returns the specification of the hook's process, its directory, and its timeout. First ends
-    /// leftover processes of hooks that a killed command had started. `acting_run`: run in whose name
-    /// commands of the hook act; `None` for the operator's name.
+    /// leftover processes of hooks that a killed command had started. `acting_run`: run in whose
+    /// name commands of the hook act; `None` for the operator's name.
     fn spec(
         &self,
         event: &HookEvent,

@@ -14,7 +14,7 @@ use super::{HttpAnswer, HttpRequest, HttpStatus, MAX_HEAD, head};
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
 
-/// Reads one request until the deadline `by`. Later bytes on the connection are not parsed as another request.
+/// Reads one request until the deadline `by`. Later bytes are not parsed as another request.
 pub fn receive(by: Instant) -> Result<HttpRequest, HttpAnswer> {
     let mut bytes = Vec::new();
     let end = loop {

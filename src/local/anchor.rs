@@ -79,8 +79,8 @@ impl Anchor {
         Anchor::at(state.join("dormouse").join(name).join(layout::STATE_DIR))
     }
 
-    /// Returns the nearest state directory above this one, which commands in this directory no longer
-    /// find.
+    /// Returns the nearest state directory above this one, which commands in this directory no
+    /// longer find.
     pub fn hides(&self) -> Option<PathBuf> {
         let above = self.home().ancestors().skip(1).map(|dir| dir.join(layout::STATE_DIR));
         above.into_iter().find(|root| is_store(root).unwrap_or(false))
@@ -163,8 +163,8 @@ fn is_store(root: &Path) -> Result<bool> {
     if is_absent { Ok(false) } else { Err(error).context("look at", &marker) }
 }
 
-/// Returns the reason why another user may control a state directory, if any: a foreign owner, whose
-/// user id is the second value, or write permission of other users.
+/// Returns the reason why another user may control a state directory, if any: a foreign owner,
+/// whose user id is the second value, or write permission of other users.
 fn whose(root: &Path) -> Result<Option<(String, Option<u32>)>> {
     let own = rustix::process::geteuid().as_raw();
     let marker = root.join(layout::CONFIG);

@@ -40,7 +40,7 @@ impl Disk {
         self.place(temporary, target)
     }
 
-    /// Makes a new file at `temporary` with this content, durably. On any failure the file is removed
+    /// Makes a new file at `temporary` with this content, durably. On any failure it is removed
     /// again. While the returned file is open, no other command removes the new file as stale.
     pub fn stage(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
         loop {

@@ -78,8 +78,8 @@ impl Keys {
     }
 }
 
-/// Parses the first key of `bytes`, which must not be empty. Returns `None` for an incomplete escape
-/// sequence or letter.
+/// Parses the first key of `bytes`, which must not be empty. Returns `None` for an incomplete
+/// escape sequence or letter.
 fn first(bytes: &[u8]) -> Option<ParsedKey> {
     let single = |key| Some((1, key));
     match bytes[0] {

@@ -31,8 +31,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Returns the last signal that was caught since the last call. SIGHUP, which may also ask for a
-    /// reload of the settings, is returned only if no other signal was caught.
+    /// Returns the last signal that was caught since the last call. SIGHUP, which may also ask for
+    /// a reload of the settings, is returned only if no other signal was caught.
     pub fn caught(&self) -> Option<i32> {
         // This read only empties the pipe that wakes a poll; the caught signals are in the flags.
         let _ = (&self.watch.wake_reader).read(&mut [0; 64]);

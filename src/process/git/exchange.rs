@@ -171,7 +171,7 @@ impl Repository<'_> {
         Err(self.unreachable("fetch from", line, &result))
     }
 
-    /// Pushes a commit to the branch. Returns false if another clone has pushed to the branch first.
+    /// Pushes a commit to the branch. Returns false if another clone has pushed first.
     pub fn push(&self, line: &RemoteBranch, commit: &str) -> Result<bool> {
         let refspec = format!("{commit}:refs/heads/{}", line.branch);
         let args = ["push", "--porcelain", "--no-recurse-submodules", &line.remote, &refspec];
