@@ -227,15 +227,15 @@ impl<'s> RemoteSync<'s> {
         if base == head {
             return Ok((there.to_owned(), Vec::new()));
         }
-        let by_git = repository.merge(head, there)?;
-        let text = repository.tree(line, &by_git.tree)?;
-        let outside = by_git.conflicts.iter().find(|path| !line.is_inside(path));
+        let (by_git, unmerged) = repository.merge(head, there)?;
+        let text = repository.tree(line, &by_git)?;
+        let outside = unmerged.iter().find(|path| !line.is_inside(path));
         let mut base = repository.tree(line, &base)?;
         if let Some(applied) = repository.incomplete_merge(head)? {
             correct_base(&mut base, &ours, &repository.tree(line, &applied)?);
         }
         let mut texts = text.clone();
-        let conflicts = by_git.conflicts.iter().filter_map(|path| path.strip_prefix(&line.prefix));
+        let conflicts = unmerged.iter().filter_map(|path| path.strip_prefix(&line.prefix));
         conflicts.for_each(|path| drop(texts.remove(path)));
         let context = MergeContext {
             read: &|blob| Ok(repository.contents(&[&blob.id])?.next().transpose()?.unwrap_or_default()),
@@ -268,7 +268,7 @@ impl<'s> RemoteSync<'s> {
             }
         }
         let subject = format!("Merge branch {} of {}", line.branch, line.remote);
-        let tree = repository.write_tree(line, &by_git.tree, &changes)?;
+        let tree = repository.write_tree(line, &by_git, &changes)?;
         Ok((repository.commit_tree(&tree, &[head, there], &subject)?, merged.quarantined))
     }
 

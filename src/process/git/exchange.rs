@@ -27,14 +27,6 @@ pub struct RemoteBranch {
     ssh: Option<&'static str>,
 }
 
-/// Result of a merge of two commits by git.
-pub struct Merge {
-    /// Id of the merged tree, with git's conflict marks in conflicting files.
-    pub tree: String,
-    /// Paths in the repository that git could not merge.
-    pub conflicts: Vec<String>,
-}
-
 /// Path with different contents in two commits.
 #[derive(Debug, Clone)]
 pub struct PathChange {
@@ -266,8 +258,9 @@ impl Repository<'_> {
     }
 
     /// Merges two commits by git, without a work tree. Record files that both commits have changed
-    /// are conflicts, because the caller merges records.
-    pub fn merge(&self, ours: &str, theirs: &str) -> Result<Merge> {
+    /// are conflicts, because the caller merges records. Returns the id of the merged tree, with
+    /// git's conflict marks in conflicting files, and the paths of these files in the repository.
+    pub fn merge(&self, ours: &str, theirs: &str) -> Result<(String, Vec<String>)> {
         // git names conflicting paths from its working directory: here the top of the repository.
         let up = self.ask(&["rev-parse", "--show-cdup"], SEE_STATUS)?;
         let up = Some(up.trim_end()).filter(|up| !up.is_empty()).unwrap_or(".");
@@ -281,7 +274,7 @@ impl Repository<'_> {
         let text = result.text();
         let mut fields = text.split('\0').filter(|word| !word.is_empty());
         let tree = fields.next().unwrap_or_default().trim_end().to_owned();
-        Ok(Merge { tree, conflicts: fields.map(str::to_owned).collect() })
+        Ok((tree, fields.map(str::to_owned).collect()))
     }
 
     /// Writes a tree like `tree` but with `changes`, which are paths in the state directory.
