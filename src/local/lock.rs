@@ -59,30 +59,34 @@ fn is_still_named(file: &File, cap: &CapPath) -> Result<bool> {
     Ok(cap.look()?.is_some_and(|there| (there.st_dev, there.st_ino) == (here.dev(), here.ino())))
 }
 
-/// Tries once to take the lock. Returns `None` if another process has it, even for a check only.
-fn take(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
-    loop {
-        let (file, _) = files::open_or_create(path)?;
-        if !attempt(&file, Sharing::Exclusive, path)? {
-            return Ok(None);
-        }
+/// Tries once to take the lock through `file`, which was opened at `path`. Returns the file again
+/// if another process has the lock, even for a check only.
+fn take(mut file: File, path: &CapPath, holder: Option<&Holder>) -> Result<Result<LockGuard, File>> {
+    while attempt(&file, Sharing::Exclusive, path)? {
         if is_still_named(&file, path)? {
             let held = LockGuard::of(file, path);
             holder.iter().for_each(|holder| held.sign(holder));
-            return Ok(Some(held));
+            return Ok(Ok(held));
         }
+        (file, _) = files::open_or_create(path)?;
     }
+    Ok(Err(file))
 }
 
 /// Takes the lock if it is free; returns `None` if another process holds it. A process that only
 /// checks the lock ([`is_held`]) shares it for a moment, for which this function waits.
 pub fn try_acquire(path: &CapPath, holder: Option<&Holder>) -> Result<Option<LockGuard>> {
+    let (mut file, _) = files::open_or_create(path)?;
     for _ in 0..PROBE_TRIES {
-        let taken = take(path, holder)?;
+        file = match take(file, path, holder)? {
+            Ok(held) => return Ok(Some(held)),
+            Err(file) => file,
+        };
         // A shared lock is refused only while another process holds the lock exclusively.
-        if taken.is_some() || is_held(path)? {
-            return Ok(taken);
+        if !attempt(&file, Sharing::Shared, path)? {
+            return Ok(None);
         }
+        fs2::FileExt::unlock(&file).context("unlock", path)?;
         std::thread::sleep(BETWEEN_TRIES);
     }
     Ok(None)
@@ -168,15 +172,19 @@ pub fn is_held(path: &CapPath) -> Result<bool> {
 
 /// Takes the lock, waiting at most `patience`. The timeout error names the holder of the lock.
 pub fn acquire(path: &CapPath, holder: &Holder, patience: Duration) -> Result<LockGuard> {
+    let (mut file, _) = files::open_or_create(path)?;
     let mut start = Instant::now();
     // Transactions last milliseconds, so the pauses between tries begin short and grow.
     let mut pause = Duration::from_micros(200);
     let mut has_waited = false;
     loop {
-        if let Some(held) = take(path, Some(holder))? {
-            held.waited.set(has_waited.then(|| start.elapsed()));
-            return Ok(held);
-        }
+        file = match take(file, path, Some(holder))? {
+            Ok(held) => {
+                held.waited.set(has_waited.then(|| start.elapsed()));
+                return Ok(held);
+            }
+            Err(file) => file,
+        };
         let waited = start.elapsed();
         has_waited = true;
         if waited >= patience {

@@ -84,8 +84,7 @@ impl Dir {
     /// Returns a reader of a growing log, from its last `last` bytes, or else from the start.
     pub fn follow(&self, stream: Stream, last: Option<u64>) -> GrowingLog {
         let path = self.stream(stream);
-        let found = path.look().ok().flatten();
-        let length = found.map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
+        let length = path.look().ok().flatten().map_or(0, |found| u64::try_from(found.st_size).unwrap_or(0));
         let at = last.map_or(0, |last| length.saturating_sub(last));
         GrowingLog { path, inode: None, at }
     }
