@@ -81,9 +81,12 @@ fn with_json_a_failure_is_the_last_line_and_prose_for_people_is_on_stderr() {
 fn a_usage_error_in_json_names_the_missing_argument() {
     let sandbox = Sandbox::new();
     let ran = sandbox.cmd(["tick", "--json"]).output();
-    let message = "the following required arguments were not provided: <AGENT>...";
-    let expected = format!(r#"{{"error":{{"kind":"usage","message":"{message}","exit_status":2}}}}"#);
-    assert_eq!(ran.stdout, expected + "\n");
+    let expected_of = |message: &str| {
+        format!("{{\"error\":{{\"kind\":\"usage\",\"message\":\"{message}\",\"exit_status\":2}}}}\n")
+    };
+    assert_eq!(ran.stdout, expected_of("the following required arguments were not provided: <AGENT>..."));
+    let ran = sandbox.cmd(["--json", "queue"]).output();
+    assert_eq!(ran.stdout, expected_of("a command is missing"));
     let ran = sandbox.cmd(["create", "ada", "--", "--json"]).output();
     assert_eq!(ran.code(), 0, "after `--`, a flag belongs to the turn command: {ran}");
     sandbox.cmd(["create", "--nope", "--", "--json"]).output().printed(2, "");
@@ -201,11 +204,13 @@ fn a_pipe_that_closes_early_is_no_failure() {
 fn a_result_that_can_not_be_written_is_a_failure() {
     let sandbox = started("true");
     let full = || File::options().write(true).open("/dev/full").unwrap();
-    let mut command = sandbox.cmd(["list"]).into_command();
-    let ended = command.stdin(Stdio::null()).stdout(full()).stderr(Stdio::piped()).output().unwrap();
-    assert_eq!(ended.status.code(), Some(1));
-    let expected = "dormouse: can't write to stdout: No space left on device (os error 28)\n";
-    assert_eq!(String::from_utf8(ended.stderr).unwrap(), expected);
+    for word in ["list", "--help", "--version"] {
+        let mut command = sandbox.cmd([word]).into_command();
+        let ended = command.stdin(Stdio::null()).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{word}");
+        let expected = "dormouse: can't write to stdout: No space left on device (os error 28)\n";
+        assert_eq!(String::from_utf8(ended.stderr).unwrap(), expected, "{word}");
+    }
 }
 
 #[test]

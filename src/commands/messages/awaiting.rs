@@ -52,7 +52,7 @@ pub fn wait_until(session: &Session, store: &Store, args: cli::AwaitArgs) -> Res
                 Some((status, posture)) => {
                     let object = json!({ "agent": agent.name(), "status": status, "posture": posture });
                     session.out.result(&present(object), |_| {
-                        let posture = posture.map(|posture| format!("  {posture}"));
+                        let posture = posture.map(|posture| format!("  {}", posture.words()));
                         format!("{}  {status}{}", agent.name(), posture.unwrap_or_default())
                     });
                 }

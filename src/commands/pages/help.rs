@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::cli::{Cli, PURPOSES};
 use crate::error::{Error, Status};
 use crate::model::id::Malformed;
-use crate::report::output::{Output, Style, failure};
+use crate::report::output::{Output, Style, failure, talk};
 use crate::report::text::escape_line;
 
 use super::exemplified;
@@ -60,15 +60,24 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         let text = error.render().to_string();
         // The first paragraph of clap's text is the message, one line per missing argument.
         let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-        let message = lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned();
+        let message = match error.kind() {
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "a command is missing".to_owned(),
+            _ => lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned(),
+        };
         let hint = text.lines().find_map(|line| line.trim().strip_prefix("tip: ")).map(str::to_owned);
         let wrong = Error::Usage { message, hint };
         let _ = writeln!(std::io::stdout(), "{}", failure(&wrong, None));
     }
     let error = if error.kind() == ErrorKind::DisplayHelp { asked_help(error) } else { error };
-    // A closed pipe is no failure, because the reader has read enough.
-    let _ = without_what_hides(error).print();
-    if is_mistake { Status::Usage } else { Status::Done }
+    match without_what_hides(error).print() {
+        _ if is_mistake => Status::Usage,
+        // A closed pipe is no failure, because the reader has read enough.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            talk(&format!("can't write to stdout: {error}"));
+            Status::Failed
+        }
+        Err(_) | Ok(()) => Status::Done,
+    }
 }
 
 /// Returns the error for a malformed duration, name or id; `None` for another mistake.
