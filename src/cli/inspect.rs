@@ -104,8 +104,8 @@ pub struct ListArgs {
 
 /// Explain what the next step would do
 ///
-/// Prints the ladder of rules down to the rung that holds, the events that would wake the agent,
-/// and warnings.
+/// Prints the rung of the ladder of rules that decides, and with -v the rungs before it; the events
+/// that would wake the agent; and warnings.
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     /// Name of the agent

@@ -129,8 +129,8 @@ pub struct SchemaArgs {
 /// Check the outcome of a turn before the turn ends
 ///
 /// Reads the file as the settlement of the turn will read it. A mistake is shown with its line and
-/// column, its field, and the values that the field may have. Only the settlement checks that the
-/// records exist that the file names.
+/// column, its field, and the values that the field may have. Only the settlement checks that an
+/// action makes sense, for example its times and text, and that the records exist that it names.
 #[derive(Debug, Args)]
 pub struct CheckOutcomeArgs {
     /// The file; `-` for stdin
