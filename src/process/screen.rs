@@ -33,11 +33,6 @@ pub struct Screen {
     keys: Keys,
 }
 
-/// True if a terminal exists for drawing and for reading keys.
-pub fn is_available() -> bool {
-    io::stdin().is_terminal() && io::stdout().is_terminal()
-}
-
 impl Screen {
     /// Turns the terminal into a screen. `colored`: use colours regardless of the environment.
     pub fn open(colored: bool) -> Result<Screen> {

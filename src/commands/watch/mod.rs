@@ -7,7 +7,7 @@ mod acts;
 mod keys;
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::model::id::AgentName;
 use crate::model::time::{Span, Time};
 use crate::process::alarm::{Alarm, AlarmStage};
 use crate::process::jobs::Jobs;
-use crate::process::screen::{self, Screen};
+use crate::process::screen::Screen;
 use crate::process::signals::Signals;
 use crate::report::dashboard::{
     AgentDetail, AgentRow, Fleet, ScreenContents, ScreenView, draw, visible_rows,
@@ -47,7 +47,7 @@ pub fn watch(session: &Session, args: cli::WatchArgs) -> Result<Status> {
     if session.out.is_json() {
         return Err(refuse("watch draws a picture, and has no result for --json"));
     }
-    if !screen::is_available() {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(refuse("watch needs a terminal to draw on and to read keys from"));
     }
     if !can_erase() {
