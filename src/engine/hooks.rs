@@ -219,6 +219,7 @@ impl InstalledHook<'_> {
         monitor: &mut dyn Monitor,
     ) -> Result<Option<HookFailure>> {
         let (spec, _scratch, timeout) = self.spec(event, limit, event.run_id)?;
+        end_abandoned(&self.context.agent.local().tmp())?;
         let ran = hook::run(&spec, monitor)?;
         self.conclude(event, timeout, ran)
     }
@@ -234,8 +235,10 @@ impl InstalledHook<'_> {
             Ok(prepared) => prepared,
             Err(error) => return (act(), Err(error)),
         };
+        let tmp = self.context.agent.local().tmp();
+        let run = || end_abandoned(&tmp).and_then(|()| hook::run(&spec, &mut NoMonitor));
         let (made, ran) = thread::scope(|scope| {
-            let hook = thread::Builder::new().spawn_scoped(scope, || hook::run(&spec, &mut NoMonitor));
+            let hook = thread::Builder::new().spawn_scoped(scope, run);
             let made = act();
             let ran = match hook.context("start a thread for", &self.program) {
                 Ok(hook) => hook.join().unwrap_or_else(|_| Err(Error::failed("the thread of a hook broke"))),
@@ -277,9 +280,8 @@ impl InstalledHook<'_> {
         Ok(failure)
     }
 
-    /// Returns the specification of the hook's process, its directory, and its timeout. First ends
-    /// leftover processes of hooks that a killed command had started. `acting_run`: run in whose
-    /// name commands of the hook act; `None` for the operator's name.
+    /// Returns the specification of the hook's process, its directory, and its timeout.
+    /// `acting_run`: run in whose name commands of the hook act; `None` for the operator's name.
     fn spec(
         &self,
         event: &HookEvent,
@@ -287,7 +289,6 @@ impl InstalledHook<'_> {
         acting_run: Option<RunId>,
     ) -> Result<(HookSpec, HookScratch, Option<Span>)> {
         let agent = self.context.agent;
-        end_abandoned(&agent.local().tmp())?;
         let scratch = HookScratch::make(&agent.local().tmp())?;
         let policy = agent.policy()?;
         let timeout = policy.timeouts.of_hook(limit).0;

@@ -111,27 +111,32 @@ impl Disk {
     pub fn place_all(self, staged: impl IntoIterator<Item = (CapPath, CapPath)>) -> Result<()> {
         let (mut dirs, mut patience) = (None, PATIENCE);
         for (temporary, target) in staged {
+            let open = || Ok((temporary.parent().open_existing_dir()?, dir_for(&target)?, target.parent()));
             loop {
-                let (from, to, _) = match &dirs {
-                    Some(open) => open,
-                    None => dirs.insert((
-                        temporary.parent().open_existing_dir()?,
-                        dir_for(&target)?,
-                        target.parent(),
-                    )),
+                let placed = match dirs.take().map_or_else(open, Ok) {
+                    Ok(open) => {
+                        let (from, to, _) = dirs.insert(open);
+                        temporary.rename_between(from, to, &target)
+                    }
+                    Err(error) => Err(error),
                 };
-                match temporary.rename_between(from, to, &target) {
+                match placed {
                     // A step has replaced the open inbox and then removed it, so the new inbox is
                     // opened.
-                    Err(error) if error.is_not_found() && was_removed(to) => dirs = None,
-                    // A member of the sharing group stages a file in the inbox itself. While a step
-                    // replaces the inbox, the file is missing for a moment.
+                    Err(error)
+                        if error.is_not_found()
+                            && dirs.as_ref().is_some_and(|(_, to, _)| was_removed(to)) =>
+                    {
+                        dirs = None;
+                    }
+                    // A member of the sharing group stages files in the inbox itself. While a step
+                    // replaces the inbox, they are missing for a moment.
                     Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
                         patience -= 1;
                         dirs = None;
                         std::thread::sleep(COMES_BACK / PATIENCE);
                     }
-                    renamed => break renamed?,
+                    placed => break placed?,
                 }
             }
         }

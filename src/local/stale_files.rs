@@ -70,10 +70,10 @@ fn is_ours(file: &File, cap: &CapPath) -> Result<bool> {
 /// removes the directory as stale.
 pub fn make_dir_unlocked(cap: &CapPath, access: Access) -> Result<File> {
     loop {
-        if !cap.parent().exists()? {
-            cap.parent().make_dirs()?;
+        match cap.make_dir_for(access) {
+            Err(error) if error.is_not_found() => cap.parent().make_dirs()?,
+            made => drop(made?),
         }
-        cap.make_dir_for(access)?;
         if let Some(dir) = cap.open_dir()?
             && is_ours(&dir, cap)?
         {
@@ -86,12 +86,13 @@ pub fn make_dir_unlocked(cap: &CapPath, access: Access) -> Result<File> {
 pub fn abandoned(dir: &CapPath, entry: &Entry) -> Option<(CapPath, File)> {
     let cap = dir.join(&entry.name);
     let file = if entry.is_dir { cap.open_dir().ok()?? } else { cap.open_file().ok()??.0 };
-    lock::try_hold(&file, cap.path()).ok()?.then_some((cap, file))
+    let is_held = lock::try_hold(&file, cap.path()).ok()?;
+    // A removed directory may have the path of a new one, which a living command uses.
+    (is_held && file.metadata().ok()?.nlink() > 0).then_some((cap, file))
 }
 
-/// Scratch directory of one hook, in `tmp/`. The command that runs the hook keeps the directory
-/// locked, and removes it when the hook has ended. Names are never reused, so that a late removal
-/// of an abandoned directory can't remove the directory of a later hook.
+/// Scratch directory of one hook, in `tmp/`, under a random name. The command that runs the hook
+/// keeps the directory locked, and removes it when the hook has ended.
 pub struct HookScratch {
     pub cap: CapPath,
     _lock: File,

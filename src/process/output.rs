@@ -17,7 +17,7 @@ const LINE: usize = 4096;
 pub struct Captured {
     /// Number of bytes of the output, in the log or not.
     pub bytes: u64,
-    /// Number of bytes that are not in the log.
+    /// Number of bytes that are not in the log because of its limit.
     pub left_out: u64,
     /// Last nonblank line, at most 4 KiB of it.
     pub last_line: Option<String>,
@@ -27,8 +27,8 @@ pub struct Captured {
 
 /// Log file of one stream. The first half of the limit holds the head. The second half is a ring
 /// buffer: new bytes overwrite the oldest when it is full, so a long output takes no more disk
-/// space. `finish` puts the ring buffer in order. Before `finish`, and after a kill, the tail
-/// begins somewhere inside the ring buffer. Logs are evidence and are not synced.
+/// space. `finish` puts the ring buffer in order, unless a write has failed. Before `finish`, and
+/// after a kill, the tail begins somewhere inside. Logs are evidence and are not synced.
 #[derive(Debug)]
 pub struct OutputLog {
     cap: CapPath,
