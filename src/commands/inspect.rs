@@ -310,7 +310,7 @@ pub fn overview(session: &Session) -> Result<Status> {
     let unstarted = named(|line| line.status == AgentStatus::Booting);
     let pending: usize = lines.iter().map(|line| line.pending).sum();
     let attention = named(ListRow::needs_attention);
-    let next_due_at = lines.iter().filter_map(|line| line.due).min();
+    let next_due_at = lines.iter().filter_map(|line| line.next_due_at).min();
     let late = Overdue::of_all(lines.iter().filter_map(|line| line.nobody_ticks.as_ref()));
     let object = json!({
         "dir": store.shown(),
@@ -343,7 +343,7 @@ pub fn overview(session: &Session) -> Result<Status> {
         if let Some(first) = unstarted.first() {
             text.push_str(&format!("to have it run: dormouse start {first}\n"));
         }
-        if let Some(at) = next_due_at {
+        if let Some(at) = lines.iter().filter_map(|line| line.due).min() {
             text.push_str(&format!("the next step is due {} ({})\n", relative(at, now), at.local()));
         }
         if let Some(late) = &late {

@@ -141,9 +141,10 @@ impl ListRow {
     pub fn new(records: &Records, arrivals: &Arrivals, identity: Option<Identity>, now: Time) -> ListRow {
         let state = &records.state;
         let posture = posture(records);
+        let is_here = state.moved.is_none() && records.away.is_none();
         let is_live = records.lease == LeaseState::Held || records.away.is_some();
         ListRow {
-            due: if state.moved.is_none() && has_step(records, now) { Some(now) } else { state.next_due_at },
+            due: if is_here && has_step(records, now) { Some(now) } else { state.next_due_at },
             agent: state.agent.clone(),
             status: state.status,
             execution_state: state.execution.state,

@@ -370,11 +370,13 @@ fn refuse_older(store: &Store, staged: &Agent<'_>) -> Result<()> {
     let name = staged.name();
     let Some(there) = existing(store, name)? else { return Ok(()) };
     let is_same = there.identity()?.created_at == staged.identity()?.created_at;
-    let (old, new) = (staged.peek()?.revision, there.peek()?.revision);
-    if !is_same || old >= new {
+    let (old, new) = (staged.peek()?, there.peek()?);
+    // A rename of another agent can change an agent that was moved away.
+    if !is_same || old.moved == new.moved || old.revision >= new.revision {
         return Ok(());
     }
-    let message = format!("this is `{name}` at revision {old}, and it was moved away at revision {new}");
+    let (old, new) = (old.revision, new.revision);
+    let message = format!("this is revision {old} of `{name}`, and it left at revision {new}");
     Err(Error::refused("older_export", message).with_hint(format!(
         "import the stream of `export --move` or a later one, or give up the newer records: `dormouse rm {name}`"
     )))

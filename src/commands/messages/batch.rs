@@ -105,7 +105,8 @@ fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Resul
     let mut submission: Submission = read.map_err(|error| {
         let text = error.to_string();
         let what = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
-        let what = if error.is_syntax() { format!("not JSON: {what}") } else { what.to_owned() };
+        let what =
+            if error.is_syntax() || error.is_eof() { format!("not JSON: {what}") } else { what.to_owned() };
         wrong(format!(", column {}", error.column()), &what)
     })?;
     submission.origin = submission.origin.or_else(|| args.origin.clone());

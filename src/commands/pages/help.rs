@@ -60,10 +60,10 @@ pub fn refuse_usage(error: clap::Error) -> Status {
         let text = error.render().to_string();
         // The first paragraph of clap's text is the message, one line per missing argument.
         let lines = text.lines().take_while(|line| !line.is_empty()).map(str::trim);
-        let message = match error.kind() {
-            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "a command is missing".to_owned(),
-            _ => lines.collect::<Vec<_>>().join(" ").trim_start_matches("error: ").to_owned(),
-        };
+        let is_alone = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+        let message =
+            if is_alone { "a command is missing".to_owned() } else { lines.collect::<Vec<_>>().join(" ") };
+        let message = message.trim_start_matches("error: ").to_owned();
         let hint = text.lines().find_map(|line| line.trim().strip_prefix("tip: ")).map(str::to_owned);
         let wrong = Error::Usage { message, hint };
         let _ = writeln!(std::io::stdout(), "{}", failure(&wrong, None));
