@@ -63,7 +63,7 @@ fn place(line: usize, column: usize) -> String {
     }
 }
 
-/// Exit statuses of all commands (contract, cli §1), the most severe last.
+/// Exit statuses of all commands (contract, command line §1), the most severe last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Status {
     Done,

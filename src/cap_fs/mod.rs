@@ -1,5 +1,5 @@
 //! Access to paths below the state directory. This module opens every file of the state directory
-//! (contract, cli §1).
+//! (contract, command line §1).
 //!
 //! A path is resolved downwards from a descriptor of the state directory, and through no symbolic
 //! link. So no command reads, writes, creates, renames or removes files outside the directory, even

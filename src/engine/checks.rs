@@ -1,6 +1,6 @@
 //! Checks of a state directory, which change nothing. `doctor` reports the findings, and repairs
-//! those with only one correct repair; an import refuses an agent with a finding (contract, store
-//! §6). The store checks single files; this module checks that their records agree.
+//! those with only one correct repair; an import refuses an agent with a finding (FORMAT §6). The
+//! store checks single files; this module checks that their records agree.
 
 use std::convert::Infallible;
 

@@ -58,7 +58,7 @@ pub fn environment(
 /// Returns the inherited variables and those of the policy, which take precedence. Inherited
 /// variables of dormouse are removed, and so are those by which a git hook names its repository,
 /// unless the policy inherits or sets them. A tick does not pass on the password of its store
-/// (contract, fleet §4).
+/// (FLEET, location).
 fn inherited(store: &Store, policy: &Policy) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| store.properties().secret_variables.iter().any(|secret| name == secret);
     let inherited = |name: &OsString| match &policy.turn.inherit_env {

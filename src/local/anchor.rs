@@ -42,7 +42,7 @@ impl Anchor {
 
     /// Finds the state directory of a command: the named one, which need not exist, or the nearest
     /// `.dormouse` from the working directory upwards. Error if there is none, or it is neither the
-    /// user's own nor trusted in `settings`, the user's own settings file (contract, cli §1).
+    /// user's own nor trusted in the user's settings file `settings` (contract, command line §1).
     pub fn find(named: Option<&Path>, settings: Option<&Path>) -> Result<Anchor> {
         if let Some(named) = named {
             // `--dir` may name the state directory or its parent.

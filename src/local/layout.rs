@@ -1,4 +1,4 @@
-//! Names and paths of the state directory: all of them are defined here (contract, store §1).
+//! Names and paths of the state directory: all of them are defined here (FORMAT §1).
 
 use std::fmt::Display;
 use std::path::Path;

@@ -86,7 +86,7 @@ pub enum Archived {
     Brief(Box<Brief>),
 }
 
-/// Atomic change of one agent's records (contract, store §2).
+/// Atomic change of one agent's records (FORMAT §2).
 ///
 /// A store refuses a transaction whose `base_revision` is not the revision of its `state.json`.
 /// Applying a transaction twice has the effect of applying it once.

@@ -1,5 +1,5 @@
 //! Move of an agent to another store or name, and back, and its claim by one of several clones.
-//! Only one place steps an agent (contract, store §5 and §6).
+//! Only one place steps an agent (FORMAT §5 and §7).
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
 //! Checks the files of a state directory without changing anything, and repairs findings that have
-//! one right repair (contract, store §6). `engine::checks` checks relations between records.
+//! one right repair (FORMAT §6). `engine::checks` checks relations between records.
 
 mod history;
 mod inbox;

@@ -2,7 +2,7 @@
 //!
 //! A file system that several machines share has no fencing: a machine that was cut off continues
 //! its turn while another machine takes the agent over. So only one machine may tick there
-//! (contract, fleet §1).
+//! (contract, special cases).
 
 use std::fs::File;
 use std::path::Path;
