@@ -364,19 +364,20 @@ fn check(staged: &AgentImport<'_>, former: &AgentName, from: &Path) -> Result<()
     )))
 }
 
-/// Refuses a staged agent that is older than the agent that it would replace: the messages and
-/// changes since its export would be lost.
+/// Refuses a staged agent whose history ends before the agent left that it would replace: the
+/// messages and changes in between would be lost.
 fn refuse_older(store: &Store, staged: &Agent<'_>) -> Result<()> {
     let name = staged.name();
     let Some(there) = existing(store, name)? else { return Ok(()) };
     let is_same = there.identity()?.created_at == staged.identity()?.created_at;
-    let (old, new) = (staged.peek()?, there.peek()?);
-    // A rename of another agent can change an agent that was moved away.
-    if !is_same || old.moved == new.moved || old.revision >= new.revision {
+    let Some(left) = there.peek()?.moved.filter(|_| is_same) else { return Ok(()) };
+    // The stream of the move, and each later one, has the event of the move.
+    let is_later =
+        staged.read(|seen, _| Ok(!seen.last_events(1, |event| event.at >= left.at)?.is_empty()))?;
+    if is_later {
         return Ok(());
     }
-    let (old, new) = (old.revision, new.revision);
-    let message = format!("this is revision {old} of `{name}`, and it left at revision {new}");
+    let message = format!("the stream has `{name}` as it was before it was {left}, at {}", left.at);
     Err(Error::refused("older_export", message).with_hint(format!(
         "import the stream of `export --move` or a later one, or give up the newer records: `dormouse rm {name}`"
     )))
