@@ -1,5 +1,5 @@
-//! Actions in a turn's outcome file (contract, turns). The settlement of the turn applies all
-//! actions or none.
+//! Actions in a turn's outcome file (contract, turns). The transaction that settles the turn
+//! applies all actions or none.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,8 @@ use super::work::{PlanStatus, Todo};
 
 tagged! {
     "do", [deny_unknown_fields]
-    /// One action of an outcome file. Spans count from the end of the turn. A time before the turn
-    /// began counts as past.
+    /// One action of an outcome file. Durations count from the end of the turn. A time before the
+    /// turn began counts as past.
     #[derive(Debug, Clone, PartialEq)]
     pub enum Action {
         #[serde(rename = "work.add")]
@@ -111,7 +111,7 @@ pub struct TimerRequest {
     pub name: Option<String>,
 }
 
-/// Caller of a request.
+/// Caller that requests a wait, timer or task, as far as the checks of the request need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Requester {
     /// Start of the turn that makes the request, else the present. Earlier times count as past.

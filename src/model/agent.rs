@@ -52,8 +52,8 @@ pub struct FormerName {
 record! { Identity = "identity" }
 
 names! {
-    /// Coarse label of an agent (contract, semantics §2). Only `stopped` keeps the agent from
-    /// running.
+    /// Status of an agent: a coarse label (contract, semantics §2). Only with `booting` and
+    /// `stopped` do steps take up no messages.
     "status" Status {
         Booting = "booting",
         AwakeIdle = "awake_idle",

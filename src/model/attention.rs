@@ -101,7 +101,7 @@ pub struct Attention {
     /// Number of equal attentions that one transaction raised, if more than one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
-    /// True if the hook was killed when it was first told of the attention.
+    /// True if the hook `on-attention` was killed at its first run for this attention.
     #[serde(default, skip_serializing_if = "is_default")]
     pub again: bool,
 }
@@ -264,7 +264,7 @@ impl Notification {
     }
 }
 
-/// Committed transition, as hooks are told of it.
+/// Committed transition of the execution state, as stored until `on-state-change` has run for it.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -277,7 +277,7 @@ pub struct PendingTransition {
     pub run_id: Option<RunId>,
     /// Failure for which a recovery begins or ends.
     pub failure: Option<FailureTold>,
-    /// True if the hook was killed when it was first told of the transition.
+    /// True if the hook `on-state-change` was killed at its first run for this transition.
     #[serde(default, skip_serializing_if = "is_default")]
     pub again: bool,
 }

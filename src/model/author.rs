@@ -1,5 +1,5 @@
-//! Inbox files of users other than the owner. The rights of such a file are those of an outside
-//! sender, or less.
+//! Inbox files of users other than the owner of the state directory. The rights of such a file are
+//! those of an outside sender, or less.
 
 use super::continuation::TriggerKind;
 use super::message::{
@@ -11,7 +11,7 @@ use super::record::Extra;
 /// Prefix of a user name, in the id of an origin and in the source of a hint.
 const USER: &str = "uid:";
 
-/// Returns the `source` of wake hints in files of this user.
+/// Returns the `source` of wake hints in inbox files that belong to `user`.
 pub fn source(user: &str) -> String {
     format!("{USER}{user}")
 }

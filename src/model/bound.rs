@@ -37,7 +37,7 @@ pub const CHECKPOINT: Bound =
 /// Limit of a brief (summary of a turn), small because `state.json` contains the last brief.
 pub const BRIEF: Bound = Bound::new("brief_too_large", "it", "max_brief", 1 << 20);
 
-/// Limit of the total size of undelivered messages as files. A step reads all of them.
+/// Limit of the outbox: total size, as files, of undelivered messages to other agents.
 pub const OUTBOX: Bound = Bound {
     hint: "find out why its messages are not delivered, or send less at once",
     ..Bound::new("outbox_too_large", "the outbox", "max_outbox", 8 << 20)

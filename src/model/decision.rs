@@ -25,8 +25,8 @@ names! {
 }
 
 impl DecisionKind {
-    /// True if a decision of this kind changes the agent. After a decision of any other kind, and
-    /// without new input, the next step makes the same decision.
+    /// True if a step with this decision does work: it recovers the agent, or it claims, reduces or
+    /// emits a message. After any other decision, a second step at once would do none of these.
     pub fn moves(self) -> bool {
         match self {
             DecisionKind::StartRecovery
@@ -116,7 +116,7 @@ impl Tick {
     }
 }
 
-/// Work item and task that a message is about.
+/// Work item and task that a message is about, as reported in a decision.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageSummary {
     pub work_item_id: Option<WorkId>,
@@ -161,19 +161,19 @@ pub enum StepAction {
 }
 
 impl Decision {
-    /// Reason of the decision while a turn is running.
+    /// Reason of the decision `noop` while a turn is running.
     pub const TURN_IN_PROGRESS: &str = "turn_in_progress";
 
     pub fn kind(&self) -> DecisionKind {
         self.report.decision
     }
 
-    /// True if the decision changes the agent's records.
+    /// True if the step does work on a message or a recovery, as [`DecisionKind::moves`] tells.
     pub fn moves(&self) -> bool {
         self.kind().moves()
     }
 
-    /// True if the decision claims a message for a turn, so that resources are needed.
+    /// True if the decision is to run a turn, which needs resources: for a message or a held run.
     pub fn is_claim(&self) -> bool {
         self.kind() == DecisionKind::StartModelTurn
     }

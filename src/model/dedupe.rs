@@ -1,4 +1,4 @@
-//! Record of a `dedupe_key`, which is stored until its window ends.
+//! Record of a message's `dedupe_key`, which is stored until `limits.dedupe_window` has passed.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct DedupeEntry {
     pub message_id: MessageId,
     pub admitted_at: Time,
     pub status: MessageStatus,
-    /// Revision of the agent that wrote this entry.
+    /// Revision of the agent's `state.json` in the transaction that wrote this entry.
     pub revision: u64,
     #[serde(flatten)]
     pub extra: Extra,

@@ -51,7 +51,7 @@ names! {
     /// Point of a step or command at which the status of an agent changes. The event of the change
     /// names the point.
     "boundary" Boundary {
-        /// Control command on the agent, such as `stop`, `fail`, `recover` or a later `start`.
+        /// Control command on the agent: `stop`, `fail`, `recover`, a `start` after the first.
         Control = "control",
         /// Creation of the agent, or its first start.
         Bootstrap = "bootstrap",

@@ -7,7 +7,7 @@ use super::time::Time;
 
 names! {
     /// State of the execution of an agent's turns (contract, execution §1). The code of a state is
-    /// its position in this list.
+    /// its position in this list, from 0.
     "execution state" ExecutionState {
         Initializing = "initializing",
         Runnable = "runnable",
@@ -36,7 +36,7 @@ impl ExecutionState {
     }
 }
 
-/// Execution as `state.json` stores it. Timeouts count from `since`.
+/// Execution state as `state.json` stores it. The timeout of the state counts from `since`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

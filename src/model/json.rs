@@ -33,7 +33,7 @@ pub fn plain<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Err
     Plain::deserialize(deserializer).map(|Plain(value)| value)
 }
 
-/// JSON value that is read without a special meaning for any key.
+/// JSON value in which no key has a special meaning to the reader.
 struct Plain(Value);
 
 impl<'de> Deserialize<'de> for Plain {
@@ -229,7 +229,7 @@ fn whole_characters(text: &str) -> Cow<'_, str> {
     Cow::Owned(whole)
 }
 
-/// Returns an error without its line number, which counts from the start of a part of the document.
+/// Removes the position from the text of an error, because it counts within a part of the input.
 pub fn without_place(words: &str) -> &str {
     words.rsplit_once(" at line ").map_or(words, |(words, _)| words)
 }

@@ -29,7 +29,7 @@ names! {
 }
 
 impl MessageKind {
-    /// Describes a message of this kind from an origin such as `webhook:ci`.
+    /// Describes a message of this kind for people. `origin`: its origin, such as `webhook:ci`.
     pub fn described(self, origin: &str) -> String {
         match (self, origin.split_once(':')) {
             (MessageKind::OperatorPrompt, Some((_, name))) => format!("a message from {name}"),
@@ -232,7 +232,7 @@ pub struct Hinted {
     pub hint_id: MessageId,
     pub source: String,
     pub reason: Option<String>,
-    /// Number of merged hints with the same scope.
+    /// Number of merged hints of one scope for which the message was made.
     pub count: u32,
     /// Payload that an outside system sent with the hint. It is recorded as evidence and not shown
     /// to turns.
@@ -292,16 +292,16 @@ pub struct Message {
     pub continuation: Option<Continuation>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<FailedAttempt>,
-    /// Runs and claims since the last failed attempt that neither completed the message nor used up
-    /// an attempt. While a run is live or held, `state.json` has these counts instead.
+    /// Numbers of runs and claims since the last failed attempt that neither completed the message
+    /// nor used up an attempt. While a run is live or held, they are in `state.json` instead.
     #[new(default)]
     #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
-    /// True for a requeued message that a step had taken up before. Its trigger has counted it
-    /// already.
+    /// True for a requeued message that a step had taken up before. The trigger that delivered the
+    /// message counted it then, and does not count it again.
     #[serde(default, skip_serializing_if = "is_default")]
     pub taken_up: bool,
-    /// Operator messages that earlier runs of this message got while they were running.
+    /// Operator messages of priority `interject` that earlier runs of this message received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub interjected: Vec<MessageId>,
     /// Last checkpoint that a run of this message saved; the next run continues from that
@@ -344,7 +344,7 @@ impl Message {
         Message { trigger_kind: kind.or(self.trigger_kind), ..self }
     }
 
-    /// Returns the `system_tick` as it is made from a wake hint.
+    /// Completes this `system_tick` message with the source, content and key of a wake hint.
     pub fn of_hint(mut self, hint: WakeHint) -> Message {
         self.idempotency_key = Some(hint.tick_key());
         // A hint is evidence and never an instruction, from any source.
@@ -414,8 +414,8 @@ impl std::fmt::Display for InboxKey {
     }
 }
 
-/// Liveness signal (contract, semantics §10): a file in the inbox until a step takes the file in,
-/// then the pending hint in the state.
+/// Wake hint (contract, semantics §10): a signal that something may have changed. It is a file in
+/// the inbox, and after a step has taken the file in, the pending hint in `state.json`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -444,8 +444,8 @@ pub struct WakeHint {
     pub extra: Extra,
 }
 
-/// Separator between the reasons of merged hints. The next constant is the maximum length of the
-/// joined reasons, in bytes; older reasons are removed, but are in the ledger.
+/// Separator between the reasons of merged hints, and maximum length of the joined reasons, in
+/// bytes. Of longer reasons only the newest is kept; the ledger has all of them.
 const JOINED: &str = "; ";
 const REASONS_MAX: usize = 4096;
 
@@ -458,8 +458,8 @@ impl WakeHint {
         wait.or(trigger).or(resource).unwrap_or_else(|| format!("source:{}", self.source))
     }
 
-    /// Merges a later hint of the same scope: adds its count, takes the higher hops, and appends
-    /// its reason. The first payload stays, because a payload only makes the hint contentful.
+    /// Merges a later hint of the same scope: adds its count, takes the higher hops, appends a new
+    /// reason. Keeps the first payload with content: a payload only makes the hint contentful.
     pub fn absorb(&mut self, later: &WakeHint) {
         self.count = self.count.saturating_add(later.count);
         // A `system_tick` from merged hints continues the longest of their chains of turns.

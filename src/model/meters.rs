@@ -19,7 +19,7 @@ pub struct Meters {
     pub ended: BTreeMap<Terminal, u64>,
     /// Durations of the turns whose end a live process observed.
     pub turns: Lengths,
-    /// Lock waits of the commands that had to wait for the agent's lock and then changed something.
+    /// Lock waits of commands that had to wait for the agent's lock and then changed its records.
     pub lock: Waited,
 }
 
@@ -41,8 +41,8 @@ impl Meters {
 pub struct Lengths {
     pub count: u64,
     pub sum_ms: u64,
-    /// Number of durations in each bucket of [`Lengths::BOUNDS`], in seconds: at most the bound and
-    /// more than the previous bound. Longer durations are only in `count`.
+    /// Number of durations by upper bound in seconds, which is one of [`Lengths::BOUNDS`]: at most
+    /// this bound, and more than the previous one. Longer durations are only in `count`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub within: BTreeMap<u64, u64>,
 }

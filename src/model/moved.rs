@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::record::is_default;
 use super::time::Time;
 
-/// Destination of a moved agent.
+/// Mark of an agent that leaves its store or its name, or has left: destination, time, operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Moved {
@@ -27,13 +27,13 @@ names! {
         #[default]
         Move = "move",
         Remove = "remove",
-        /// Rename. The agent keeps this mark under its new name until other agents are updated.
+        /// Rename. The mark stays under the new name until agents that refer to it are updated.
         Rename = "rename",
     }
 }
 
 impl Moved {
-    /// True if an import may replace the agent. During a rename its records are still needed.
+    /// True if an import may replace this agent. During a rename its records are still needed.
     pub fn frees_name(&self) -> bool {
         match self.by {
             Leave::Move | Leave::Remove => true,

@@ -126,8 +126,8 @@ pub struct SchedulingPolicy {
     pub priority: i8,
     /// Pool of the machines that tick the agent, if several machines share a database.
     pub pool: Pool,
-    /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
-    /// Absent: the setting of `dormouse.toml`. The time affects only reports.
+    /// Time after which a due step that did not run shows that no process ticks the agent. Absent:
+    /// the setting of `dormouse.toml`. The time affects only reports.
     pub overdue_after: Option<Limit>,
 }
 
@@ -178,10 +178,10 @@ names! {
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct PreemptionPolicy {
-    /// Grace period of a request to yield that names none.
+    /// Grace period of a request to yield that names no grace period of its own.
     #[default(Span::from_secs(30))]
     pub grace: Span,
-    /// Maximum total time for which consecutive critical sections protect a turn.
+    /// Maximum time for which nested critical sections protect a turn, despite their deadlines.
     #[default(Span::from_secs(10 * 60))]
     pub max_section: Span,
     pub signal: EndOrder,
@@ -213,7 +213,7 @@ pub struct Timeouts {
 const HOOK: Limit = Limit::secs(30);
 
 impl Timeouts {
-    /// Returns the timeout of a hook. `of_state`: timeout of the state that waits for the hook.
+    /// Returns a hook's timeout: the shorter of `hook` and `of_state` (limit of the agent's state).
     pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
         match (self.hook, of_state) {
             (None, None) => HOOK,
@@ -331,12 +331,12 @@ pub struct Limits {
     /// Time for which a message prevents a second message with its `dedupe_key`.
     #[default(Span::from_secs(24 * 3600))]
     pub dedupe_window: Span,
-    /// Maximum number of turns per calendar hour in UTC. The limits below are per day in UTC.
+    /// Maximum number of turns per calendar hour in UTC; absent: unlimited.
     pub turns_per_hour: Option<u64>,
     pub turns_per_day: Option<u64>,
-    /// Maximum cost in US dollars, as turns report it.
+    /// Maximum cost in US dollars per calendar day in UTC, as turns report it; absent: unlimited.
     pub cost_per_day: Option<f64>,
-    /// Maximum number of tokens, input and output together.
+    /// Maximum number of tokens per calendar day in UTC, input and output together.
     pub tokens_per_day: Option<u64>,
 }
 

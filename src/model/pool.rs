@@ -19,8 +19,8 @@ impl Pool {
         &self.0
     }
 
-    /// Returns the pool that the text of an `agent.toml` names; [`Pool::COMMON`] if the text is
-    /// unreadable. The defaults of a machine are ignored, so that all machines get the same result.
+    /// Returns the pool that the text of an `agent.toml` names; [`Pool::COMMON`] if none or an
+    /// invalid one. Ignores the defaults of a machine, so that all machines get the same result.
     pub fn of(policy: &str) -> Pool {
         let settings: Option<toml::Table> = policy.parse().ok();
         let named = settings.as_ref().and_then(|all| all.get("scheduler")?.get("pool")?.as_str());

@@ -11,7 +11,7 @@ use super::record::is_default;
 use super::resource::Resource;
 use super::time::{Span, Time};
 
-/// Pending request that a run yields.
+/// Pending request to a run: it is to yield, so that it is suspended.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -20,7 +20,7 @@ pub struct Preemption {
     pub reason: String,
     /// Time of the first request to yield.
     pub requested_at: Time,
-    /// End of the grace period. A run that has not yielded by then is ended after its sections.
+    /// End of the grace period. The run is then forced to end, but not within a critical section.
     pub force_at: Time,
     /// Duration of the suspension; absent: until `resume`.
     pub resume_after: Option<Span>,
@@ -30,7 +30,7 @@ pub struct Preemption {
     pub needed: Option<Resource>,
 }
 
-/// Critical section of a turn. Until the section's deadline, the run is not asked to yield.
+/// Critical section of a turn. Until its deadline the turn is neither told to yield nor forced out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Section {

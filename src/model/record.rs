@@ -100,7 +100,7 @@ pub fn ensure(holds: bool, fault: &str) -> Result<(), String> {
     if holds { Ok(()) } else { Err(fault.to_owned()) }
 }
 
-/// True if a reader would read an absent field as this value, so that the field can be omitted.
+/// True if `value` is the default that readers give to an absent field, so that it can be omitted.
 pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
@@ -117,5 +117,5 @@ pub fn size(record: &impl Serialize) -> u64 {
     serde_json::to_vec_pretty(record).map_or(0, |bytes| bytes.len() as u64)
 }
 
-/// Upper limit of revisions. A higher revision is damage.
+/// Maximum of revisions and of event numbers. A higher stored number shows a damaged record.
 pub const MOST_REVISIONS: u64 = 1 << 53;

@@ -48,7 +48,7 @@ pub struct Inbox {
     pub head: Option<Message>,
     /// Message that the agent has claimed, at any position in the inbox.
     pub claimed: Option<Message>,
-    /// Last queued message of priority `interject`, at any position in the inbox.
+    /// Queued message of priority `interject` with the newest id, at any position in the inbox.
     pub last_interject: Option<MessageId>,
     /// Wake hints that no step has taken in, in order of arrival.
     pub hints: Vec<WakeHint>,
@@ -88,7 +88,7 @@ impl Inbox {
     }
 }
 
-/// Installed hooks that run between claim and start of a turn.
+/// Installed hooks that may run after the claim of a message and before its turn starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct InstalledHooks {
     pub on_scheduled: bool,
@@ -112,7 +112,7 @@ pub struct Records {
     pub away: Option<Away>,
     /// Resource that a claim would lack; determined only if the decision is a claim.
     pub shortage: Option<Shortage>,
-    /// Hooks before the start of a turn; determined only when a turn is claimed.
+    /// Hooks that run before the start of a turn; determined only when a turn is claimed.
     pub installed_hooks: InstalledHooks,
     pub inbox: Inbox,
     /// Open work items, in order of creation.

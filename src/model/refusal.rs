@@ -9,7 +9,7 @@ pub struct Refusal {
     pub kind: &'static str,
     pub message: String,
     pub hint: Option<String>,
-    /// States of a refused transition: from and to.
+    /// States of a refused transition, which would lead from the first to the second.
     pub edge: Option<Box<(&'static str, &'static str)>>,
     /// True if the request is wrong whatever the records are.
     pub is_usage: bool,
@@ -30,7 +30,7 @@ impl Refusal {
         self
     }
 
-    /// Returns the refusal of an action that would cause a transition, and is not allowed now.
+    /// Returns the refusal of a command that would cause a transition, and that is not allowed now.
     pub fn action(from: ExecutionState, to: ExecutionState, message: impl Into<String>) -> Refusal {
         Refusal::between(from.name(), to.name(), message)
     }

@@ -57,7 +57,7 @@ impl Deferral {
 pub struct Deferred {
     pub resource: Option<String>,
     pub reason: Option<String>,
-    /// Time at which the resource is available again, if known. No step tries the message before.
+    /// Time at which the resource is available again, if known. No step tries the message earlier.
     pub until: Option<Time>,
     /// Time that the turn named, if it is later than `recovery.max_deferral` allows. `until` is
     /// then the latest allowed time.

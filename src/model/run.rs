@@ -25,7 +25,7 @@ names! {
 }
 
 impl Terminal {
-    /// True if the turn has failed. A turn that was stopped or put off has not.
+    /// True if the turn failed. An aborted, suspended or deferred turn has not failed.
     pub const fn is_failure(self) -> bool {
         match self {
             Terminal::Failed | Terminal::TimedOut | Terminal::Interrupted => true,
@@ -89,8 +89,8 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// One line of `archive/<yyyy-mm>/run.jsonl`: written when the run is settled. A live run is in
-/// `state.json`.
+/// Record of a settled run: one line of `archive/<yyyy-mm>/run.jsonl`. Until its settlement, a run
+/// is in `state.json`.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

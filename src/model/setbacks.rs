@@ -7,14 +7,14 @@ use super::record::is_default;
 use super::run::Terminal;
 use super::time::Time;
 
-/// Consecutive turns and claims of one message that neither completed it nor used up an attempt. A
-/// failed attempt resets the counts, and so does an operator's request to try the message again.
+/// Numbers of turns and claims of one message that neither completed it nor used up an attempt. A
+/// failed attempt resets them to 0, and so does an operator's request to try the message again.
 #[serde_with::apply(_ => #[serde(skip_serializing_if = "is_default")])]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Setbacks {
-    /// Consecutive runs that ended because of something outside of their turn.
+    /// Number of consecutive runs that ended because of something outside of their turn.
     pub interruptions: u32,
     /// Number of deferrals by a turn, or by a claim that lacked a resource. Not counted: waiting
     /// for a resource that a known agent has, or for the agent's own usage limit.
@@ -46,7 +46,7 @@ impl Setbacks {
     }
 }
 
-/// Attempt that did not complete.
+/// Failed attempt of a message, with its terminal kind and the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FailedAttempt {

@@ -54,7 +54,7 @@ pub struct SchedulerSettings {
     pub preempt_margin: Option<NonZeroU32>,
     /// Pools whose agents this machine ticks, for records in a database.
     pub pool: Pools,
-    /// Time after which an unprocessed due or queued item shows that nothing ticks the agent.
+    /// Time after which a due step that did not run shows that no process ticks the agent.
     #[default(SchedulingPolicy::OVERDUE_AFTER)]
     pub overdue_after: Limit,
 }

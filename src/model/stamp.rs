@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::time::Time;
 
-/// Time and randomness of one transition, drawn once by the caller. Ids from one stamp sort in the
-/// order in which they were made.
+/// Time and randomness of one transition, drawn once by the caller. The ids that one stamp makes
+/// sort in the order in which they were made.
 #[derive(Debug, Clone)]
 pub struct Stamp {
     pub now: Time,
@@ -22,8 +22,8 @@ impl Stamp {
         Stamp { now, chance, entropy, minted: 0 }
     }
 
-    /// Returns a new UUIDv7: time of the stamp, counter for the order of its ids, random bits. The
-    /// last eight digits of two ids of one stamp differ too, because people see only these.
+    /// Returns a new UUIDv7: time of the stamp, counter for the order of its ids, random bits. Any
+    /// two ids of a stamp differ in the last eight digits too, because people see only these.
     pub fn mint(&mut self) -> Uuid {
         self.mint_at(self.now)
     }

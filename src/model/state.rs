@@ -47,7 +47,7 @@ pub struct CurrentRun {
     /// Numbers of interruptions, deferrals and suspensions of the message before this run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub setbacks: Setbacks,
-    /// Start of the consecutive deferrals, by a turn or by a claim that lacked a resource.
+    /// Start of the consecutive deferrals, requested by a turn or caused by a missing resource.
     pub deferred_since: Option<Time>,
     /// Reason of the last deferral.
     pub deferred: Option<Deferred>,
@@ -86,7 +86,7 @@ pub struct TickedBy {
     pub expires_at: Time,
 }
 
-/// Stop whose run has not ended yet.
+/// Request of `stop` to end the current run, pending until the run has ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Stopping {
@@ -146,7 +146,7 @@ pub struct HeldRun {
     pub looks: u32,
     /// Checkpoint that the run continues from.
     pub checkpoint: Option<Checkpoint>,
-    /// State that was entered for a turn that has not started. The state's hook has not run yet.
+    /// State `scheduled` or `resumed` that a claim without resources entered: its hook did not run.
     pub entered: Option<ExecutionState>,
     /// More urgent agent for which the run has released its `resource`.
     pub made_way_for: Option<AgentName>,
@@ -251,7 +251,7 @@ pub struct Counters {
     pub messages_dropped: u64,
     /// Dead letters that have been neither requeued nor dropped.
     pub dead: u64,
-    /// Number of wake hints taken in. After each, runnable work may get one more `system_tick`.
+    /// Number of hints that became pending. After each, runnable work may get one `system_tick`.
     pub wakes: u64,
     /// Messages settled without a turn since the last turn that completed.
     pub reduced_since_turn: u64,
@@ -353,7 +353,7 @@ pub struct State {
     pub attention: Option<AttentionMark>,
     /// Open questions to the operator that a person has been told of, oldest first.
     pub asked: Vec<Attention>,
-    /// Set while the agent is in another store. Its records in this store do not change then.
+    /// Set if the agent was moved, or while it is removed or renamed. Its records stay unchanged.
     pub moved: Option<Moved>,
     #[serde_with(skip_apply)]
     #[new(default)]
@@ -370,7 +370,7 @@ pub struct State {
 }
 
 impl State {
-    /// Returns the decision of a step that found nothing to do, unless a wrong clock wrote it.
+    /// Returns the decision of a step that found nothing to do; `None` if a wrong clock dated it.
     pub fn resting(&self, now: Time) -> Option<&DecisionReport> {
         self.resting.as_ref().filter(|_| self.rested_at.is_some_and(|at| at <= now))
     }

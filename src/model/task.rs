@@ -45,7 +45,7 @@ tagged! {
         ChildAgent {
             child: AgentName,
             message_id: MessageId,
-            /// Assignment that the child has not got yet. Until then the task is `queued`.
+            /// Message that the child has not received yet. Until it has, the task is `queued`.
             #[serde(skip_serializing_if = "Option::is_none")]
             assignment: Option<Box<Assignment>>,
         },
@@ -61,7 +61,7 @@ pub struct Assignment {
     pub message: Message,
 }
 
-/// End of a delegation, derived from the records of the child.
+/// End of a delegated task, derived from the records of the child agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ChildEnd {
     pub status: TaskStatus,
@@ -71,7 +71,7 @@ pub struct ChildEnd {
 }
 
 impl ChildEnd {
-    /// Returns the end of a delegation that the child did not cause, and that thus has no brief.
+    /// Returns the end of a delegation without a brief, because the child's turns did not cause it.
     pub fn without_brief(status: TaskStatus, reason: Option<String>) -> ChildEnd {
         ChildEnd { status, reason, brief: None }
     }
@@ -93,7 +93,7 @@ pub struct Task {
     pub work_item_id: Option<WorkId>,
     /// Turn that started the task.
     pub run_id: Option<RunId>,
-    /// True if the end of the task may start a turn.
+    /// True if the end of the task is reported as `task_result`, which may start a turn.
     #[new(value = "true")]
     #[serde(default = "yes")]
     pub notify: bool,

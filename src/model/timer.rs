@@ -20,7 +20,7 @@ tagged! {
 }
 
 names! {
-    /// Treatment of fires that were due while no step took place.
+    /// Treatment of fires that became due before a step came to process them.
     "catch-up" CatchUp {
         Once = "once",
         All = "all",
@@ -50,22 +50,22 @@ pub struct Timer {
     pub schedule: Schedule,
     #[new(value = "CatchUp::Once")]
     pub catch_up: CatchUp,
-    /// Maximum delay at which a fire of a timer with [`CatchUp::Skip`] still sends its message.
+    /// Maximum delay at which the latest fire of a timer with [`CatchUp::Skip`] sends its message.
     pub grace: Option<Span>,
     /// Time of the next fire: computed from the schedule, not from the time at which a step noticed
     /// the last fire.
     pub next_at: Time,
     pub body: Option<Body>,
-    /// Deferred message: it is admitted unchanged when the timer fires.
+    /// Message of `enqueue --in` or `--at`, which the timer admits unchanged when it fires.
     pub message: Option<Box<Message>>,
     /// Hops of the message that the timer sends; 0 if it fires too late to belong to a chain.
     #[serde(default, skip_serializing_if = "is_default")]
     pub hops: u32,
-    /// Number of fires.
+    /// Number of fires for which a message was sent.
     #[serde(default)]
     pub fired: u64,
     #[serde(default)]
-    /// Number of fires that were due while no tick came.
+    /// Number of due fires for which no message was sent, because a step came too late.
     pub missed: u64,
     pub last_fired_at: Option<Time>,
     #[new(value = "TimerStatus::Active")]

@@ -81,7 +81,7 @@ pub enum Archived {
     Timer(Box<Timer>),
     Task(Box<Task>),
     Trigger(Box<Trigger>),
-    /// Settled run. A later line replaces this line, and adds details that only the run's tick has.
+    /// Settled run. A second line for the run replaces this one and adds what only its tick knows.
     Run(Box<Run>),
     Brief(Box<Brief>),
 }

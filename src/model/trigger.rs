@@ -21,7 +21,7 @@ names! {
     }
 }
 
-/// Recent uses of a trigger. Uses within one minute of the first are counted together.
+/// Uses of a trigger since the first of them: up to one minute later, uses are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Uses {
     pub since: Time,
@@ -45,7 +45,7 @@ impl Uses {
     }
 }
 
-/// Subject of all deliveries of a trigger: `agent`, `resource:…` or `wait:…`.
+/// Subject of all deliveries of a trigger, written as `agent`, `resource:REF` or `wait:ID`.
 #[derive(Debug, Clone, PartialEq, Eq, SerializeDisplay, DeserializeFromStr)]
 pub enum TriggerScope {
     /// The deliveries are about the agent as a whole, not about a certain resource or wait.
@@ -123,10 +123,10 @@ names! {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "VerifyFields", into = "VerifyFields")]
 pub enum Verify {
-    /// The delivery contains the secret: as a bearer token, as a password, or in GitLab's header.
+    /// The delivery contains the secret: as bearer token, as password, or in `X-Gitlab-Token`.
     #[default]
     Secret,
-    /// The delivery has an HMAC-SHA256 of its body in this header, as GitHub sends it.
+    /// The delivery has an HMAC-SHA256 of its body in the header `header`, as GitHub sends it.
     HmacSha256 { header: String },
     /// The delivery is signed by Standard Webhooks: id, time and body.
     StandardWebhooks,

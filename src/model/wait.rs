@@ -27,7 +27,7 @@ names! {
 }
 
 names! {
-    /// Way in which an external wait ends without an answer.
+    /// Protection of an external wait against a lost answer: present, intentionally absent, or missing.
     "recoverability" Recoverability {
         Recoverable = "recoverable",
         ExplicitNoFallback = "explicit_no_fallback",
@@ -75,8 +75,8 @@ pub struct Wait {
     pub lost_answer: Option<MessageId>,
     /// Message that reports the end of the task and that no step has taken up yet.
     pub result_id: Option<MessageId>,
-    /// Time of the message to the agent that `expires_at` is past. The wait ends when a step takes
-    /// that message up.
+    /// Time at which a step queued the message that `expires_at` has passed. The wait ends when a
+    /// step takes that message up.
     pub expiry_told_at: Option<Time>,
     /// Time at which a step emitted the only `system_tick` of the agent's own `system` wait.
     pub ticked_at: Option<Time>,

@@ -96,7 +96,7 @@ pub struct WorkItem {
 }
 
 impl WorkItem {
-    /// Returns the time of a blocked item's recheck, unless a step has already requested it.
+    /// Returns the time of a blocked item's recheck; `None` if its message was sent already.
     pub fn recheck_due(&self) -> Option<Time> {
         self.recheck_at.filter(|_| self.recheck_consumed_at.is_none())
     }

@@ -61,7 +61,7 @@ impl Zone {
         changes.find(|at| *at > until || self.offset(*at) != offset).filter(|at| *at <= until)
     }
 
-    /// True if two zones have the same offsets from one time to another.
+    /// True if two zones have the same offsets at all times from `since` to `until`.
     pub fn agrees(&self, other: &Zone, since: i64, until: i64) -> bool {
         let mut at = since;
         loop {
@@ -111,7 +111,7 @@ pub fn local() -> Result<&'static Zone, &'static str> {
     found.as_ref().map_err(String::as_str)
 }
 
-/// Returns the reason why the local time zone is unknown, if a command needed the zone.
+/// Returns the reason why the local time zone is unknown; `None` if no command needed the zone.
 pub fn problem() -> Option<&'static str> {
     LOCAL.get()?.as_ref().err().map(String::as_str)
 }
