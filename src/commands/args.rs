@@ -1,5 +1,5 @@
-//! Arguments that several commands take (texts, times, agents, record ids), and the output of
-//! commands with one result. Each error names the wrong flag.
+//! Arguments that several commands take (texts, times, agents, record ids), with the wrong flag in
+//! each error; and the output of commands with one result.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -46,7 +46,7 @@ where
     word.map(|word| parse(flag, word)).transpose()
 }
 
-/// Returns a usage error for the value of a flag that can't be valid in any state of the agent.
+/// Converts a refusal to a usage error, if a flag's value is wrong in every state of the agent.
 pub fn wrong_word(flag: &str, refusal: Refusal) -> Error {
     let error = Error::in_word(flag, refusal.message);
     match refusal.hint {
@@ -55,7 +55,7 @@ pub fn wrong_word(flag: &str, refusal: Refusal) -> Error {
     }
 }
 
-/// Parses a past time, or a duration before `now`.
+/// Parses a time, or a duration as the time that long before `now`. A weekday is the last such day.
 pub fn time_or_ago(flag: &str, word: &str, now: Time) -> Result<Time> {
     if let Ok(span) = word.parse::<Span>() {
         return Ok(now.before(span));
@@ -69,7 +69,7 @@ pub fn moment(flag: &str, word: &str, now: Time, past_ok: bool) -> Result<Time> 
     Ok(to_come(at, now, past_ok)?)
 }
 
-/// Returns the caller of a request to an agent.
+/// Returns the requester of a change: present time, caller's hops, and true for the agent's turn.
 pub fn requester(context: Context<'_>) -> Result<Requester> {
     let Context { session, agent } = context;
     let caller = session.caller(agent.store())?;
@@ -200,7 +200,7 @@ pub fn cannot_watch() -> String {
     )
 }
 
-/// Warns if the turn command can't be started, for example because its program is not installed.
+/// Warns if the agent's turn command can't be started, for example because a program is missing.
 pub fn note_settings_fault(Context { session, agent }: Context<'_>) -> Result<()> {
     if let Some(fault) = environment::fault(agent, &agent.policy()?) {
         session.out.note(&format!("{}: no turn can start yet: {fault}", agent.name()));
@@ -220,7 +220,7 @@ pub fn optional_agent(args: &AgentFlag) -> Result<Option<AgentName>> {
     one_agent(args.word.as_ref(), args.agent.as_ref())
 }
 
-/// Returns the agent of a command that needs an agent, because no id identifies the agent.
+/// Returns the agent that a command names, else the agent of the calling turn. Error if none is.
 pub fn required_agent(args: &AgentFlag) -> Result<AgentName> {
     optional_agent(args)?.ok_or_else(which_agent)
 }

@@ -41,7 +41,7 @@ pub fn run(session: &Session, store: &Store, args: CommandGroup<RunCommand>) -> 
     }
 }
 
-/// Returns the known fields of a live run, as they are in the record of a settled run.
+/// Returns the fields of a live run that are known already, named as in the record of an ended run.
 fn live_object(agent: &AgentName, run: &CurrentRun) -> Value {
     json!({
         "id": run.run_id,
@@ -147,8 +147,8 @@ pub fn events(session: &Session, store: &Store, args: EventsArgs) -> Result<Stat
     })
 }
 
-/// Calls `look` for the agents once, or with --follow also at each change of their records, until
-/// it fails, stdout is closed, or no agent exists. `look` returns a status and the existing agents.
+/// Calls `look` once, and with --follow also after each change of the agents' records, until `look`
+/// fails, stdout is closed, or no agent is left. `look` returns a status and the existing agents.
 fn follow(
     session: &Session,
     follows: bool,
@@ -200,7 +200,7 @@ pub fn logs(session: &Session, store: &Store, args: LogsArgs) -> Result<Status> 
     let mut tails = Tails::new();
     let (mut is_first, mut has_ended) = (true, false);
     follow(session, args.follow, |session, mut watch| {
-        // The end of a turn releases the watches on its run directory.
+        // Drops all file watches after the end of a turn. Those still needed are set again below.
         if let Some(watch) = watch.as_mut().filter(|_| has_ended) {
             watch.let_go_of_files();
         }
@@ -266,7 +266,7 @@ fn admitted(event: &Event) -> Option<MessageId> {
     id.and_then(|id| id.parse().ok())
 }
 
-/// Returns the beginnings of the texts of the messages that events admit. Reads each archive once.
+/// Returns the beginnings of the messages that events admit. Reads the archive of an agent once.
 fn admitted_texts(store: &Store, events: &[Event]) -> Result<Bodies> {
     let text =
         |message: &Message| message.is_contentful().then(|| one_line(&message.body.to_text(), log::LONGEST));

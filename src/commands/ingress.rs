@@ -34,8 +34,8 @@ use crate::rules::delivery::Delivery;
 use crate::rules::signature::{self, Shown};
 use crate::store::Store;
 
-/// Time limits from the start of the process for reading the request, getting the lock, answering,
-/// and ending the process. Many senders never retry, so a delivery may use all of this time.
+/// Time limits from the start of the process for reading the request, getting the agent's lock,
+/// answering, and ending the process. Many senders never retry, so a delivery may use all the time.
 const READ: Duration = Duration::from_secs(7);
 const LOCKED: Duration = Duration::from_secs(8);
 const ANSWER: Duration = Duration::from_secs(9);
@@ -77,8 +77,8 @@ pub fn ingress(session: &Session, _: IngressArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Ends this process at the deadline, even if a thread is blocked. The effect is that of a kill:
-/// every acknowledged delivery is stored.
+/// Ends this process at its time limit `END`, even if a thread is blocked. The effect is that of a
+/// kill: every acknowledged delivery is stored.
 #[expect(clippy::exit, reason = "a process that hangs has nobody to return to")]
 fn end_in_time() -> Result<()> {
     let watch = thread::Builder::new().spawn(|| {
@@ -135,7 +135,7 @@ fn numbers(session: &Session) -> Result<HttpAnswer> {
     Ok(HttpAnswer::metrics(&metrics::text(&readings, naming, now)))
 }
 
-/// Answers with data of public agents, if `[ingress] read` allows reading.
+/// Answers with data of public agents if `[ingress] read` is set, else as for an unknown path.
 fn read(session: &Session, look: impl FnOnce(&Store) -> Result<Option<Value>>) -> Result<HttpAnswer> {
     let store = session.store()?;
     let found = if store.local().config.ingress.read { look(&store)? } else { None };
@@ -358,7 +358,7 @@ fn values(text: &str) -> usize {
     count
 }
 
-/// Returns the sender's id of this delivery, used as the dedupe key.
+/// Returns the dedupe key of a delivery: the first of `dedupe_headers` that the request has.
 fn key(request: &HttpRequest, settings: &IngressSettings) -> Result<Option<String>, HttpAnswer> {
     for name in &settings.dedupe_headers {
         if let Some(key) = request.header(name)? {
@@ -368,7 +368,7 @@ fn key(request: &HttpRequest, settings: &IngressSettings) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Returns the origin of a delivery: method, content type, sender, and `source_headers`.
+/// Returns the origin of a delivery: method, content type, sender's address, `source_headers`.
 fn provenance(request: &HttpRequest, settings: &IngressSettings) -> Vec<String> {
     let header = |name: &str| request.header(name).ok().flatten();
     let mut refs = vec![format!("http:method:{}", request.method)];

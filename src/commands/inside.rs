@@ -146,7 +146,7 @@ pub fn non_preemptible(session: &Session, store: &Store, args: cli::NonPreemptib
             let time = args.deadline.unwrap_or(Span::ZERO);
             let mut open = Context::new(session, &agent).open()?;
             let section = rules::open_section(&mut open.draft, run_id, time, true)?;
-            // Other processes see by this lock if the section's process is alive.
+            // Other processes test by this lock if the process of the critical section is alive.
             let _held = agent.ready_local()?.hold_section(run_id, section.number)?;
             open.commit()?;
             let status = within(Context::new(session, &agent), run_id, section, &args.argv);
@@ -189,7 +189,7 @@ fn show(context: Context<'_>, run_id: RunId, section: Section, what: &str) -> Re
 /// Maximum number of messages that one call of `safe-point` delivers to the turn.
 const HANDED_OVER: usize = 64;
 
-/// Poll interval for new messages, and for the end of a process that runs a critical section.
+/// Poll interval for the death of a process that runs a critical section, which raises no event.
 const LISTENS: Duration = Duration::from_millis(200);
 
 /// Reason for ending the command that `safe-point` runs, if the operator has sent messages.
@@ -200,7 +200,7 @@ struct Findings {
     state: State,
     /// Reason for which the turn should yield; `None` if the turn may continue.
     reason: Option<String>,
-    /// Undelivered messages from the operator, except those that a step would drop.
+    /// Undelivered `interject` messages of the operator, except those that a step would drop.
     interjections: Vec<Message>,
 }
 
@@ -276,7 +276,7 @@ fn find(context: Context<'_>, run_id: RunId) -> Result<Findings> {
     Ok(Findings { state, reason, interjections })
 }
 
-/// Waits up to `wait` until the turn should yield or has messages (if stdout `is_read`).
+/// Waits, at most for `wait`, until the turn should yield or has messages (if stdout `is_read`).
 fn wait_for_something(context: Context<'_>, run_id: RunId, wait: Span, is_read: bool) -> Result<Findings> {
     let until = Instant::now().checked_add(wait.as_std());
     let mut watch = RecordWatch::new();
@@ -297,7 +297,7 @@ fn wait_for_something(context: Context<'_>, run_id: RunId, wait: Span, is_read: 
     }
 }
 
-/// Returns the queued messages of the highest priority, which are first in the queue.
+/// Returns the unclaimed messages of priority `interject`, which are first in the queue.
 fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> {
     let claimed = state.current_run.as_ref().map(|run| run.message_id);
     let mut found = seen.first(HANDED_OVER)?;
@@ -305,7 +305,7 @@ fn interjections_in(seen: &Snapshot<'_>, state: &State) -> Result<Vec<Waiting>> 
     Ok(found)
 }
 
-/// Returns undelivered messages from the operator, except those that a step would drop.
+/// Returns undelivered `interject` messages of the operator, but none that a step would drop.
 fn unread(context: Context<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Vec<Message>> {
     let found = interjections_in(seen, state)?;
     if found.is_empty() {
@@ -319,8 +319,8 @@ fn unread(context: Context<'_>, seen: &Snapshot<'_>, state: &State) -> Result<Ve
         if !is_interjection(&message) {
             continue;
         }
-        // The file of an ended message may have reappeared; a step then deletes the file. This is
-        // rare, so a search of the archive is affordable.
+        // The file of an ended message may have reappeared; a step then deletes it. Interjections
+        // are rare, so a search of the archive is affordable.
         let ended = seen.ended_one::<Message>(message.id)?.and_then(|message| message.settlement);
         if ended.is_some_and(|end| end.status != MessageStatus::Queued) {
             continue;

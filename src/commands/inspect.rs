@@ -149,7 +149,7 @@ pub fn state(session: &Session, store: &Store, args: cli::StateArgs) -> Result<S
     answer(session, &machine_object(&state, &history), |out| machine_text(&state, &history, now, out))
 }
 
-/// Counts the transitions between each pair of states in the retained ledger.
+/// Counts the transitions between each pair of states, by the events that are still kept.
 fn taken(agent: &Agent<'_>) -> Result<EdgeCounts> {
     agent.read(|seen, _| {
         let mut taken = EdgeCounts::new();
@@ -285,7 +285,7 @@ fn written(at: Time, format: WakeFormat) -> String {
     }
 }
 
-/// Maximum number of agents to look at, and of questions per agent, in the overview.
+/// Maximum number of agents with an attention, and of questions per agent, in the overview.
 const NAMED: usize = 5;
 
 /// Hint for a state directory that no process ticks.

@@ -118,7 +118,7 @@ pub fn fail(session: &Session, store: &Store, args: cli::FailArgs) -> Result<Sta
     let state = open.commit()?;
     let state = match state.current_run.clone() {
         Some(run) => {
-            // The grace of an earlier `stop` has already passed.
+            // A turn that `stop` is already ending gets no further grace.
             let grace = if run.stopping.is_some() { Duration::ZERO } else { KILL_GRACE };
             wait_for_section(context, &run, &settings)?;
             if run.stopping.is_none() {
@@ -279,7 +279,7 @@ pub fn recover(session: &Session, store: &Store, args: cli::RecoverArgs) -> Resu
     answer(session, &object, |_| format!("{}  {} ({})", agent.name(), after.execution.state, after.status))
 }
 
-/// Reports that a run is left alone, as it may run elsewhere. Error if `away` is another machine.
+/// Reports that a run in another state directory is left alone. Error if it is on another machine.
 fn leave_alone(context: Context<'_>, state: &State, run: &CurrentRun, away: &Away) -> Result<Status> {
     let Context { session, agent } = context;
     let (id, until) = (run.run_id, run.lease_expires_at);
@@ -341,11 +341,11 @@ fn settle(context: Context<'_>, run: &CurrentRun) -> Result<Option<RunId>> {
     context.run_effects([Effect::Settle(run.run_id)])
 }
 
-/// Resumes the agent, unless settling the run `interrupted` has resumed it. Returns the new state.
+/// Recovers the agent, unless the settlement of the run `interrupted` did so. Returns the state.
 fn bring_back(context: Context<'_>, interrupted: Option<RunId>) -> Result<State> {
     let Context { session, agent } = context;
     let now = session.clock.now();
-    // The lease keeps other processes from running the same hook and completing this recovery.
+    // The lease of the run keeps other processes from running this hook or ending this recovery.
     let hook = hooks::find(context, HookName::OnRecoveryStart);
     let lease = hook.map(|_| agent.lease(Subject::Run, now)).transpose()?;
     if matches!(lease, Some(None)) {

@@ -80,7 +80,7 @@ fn style(global: &Global) -> Style {
     Style { json: global.json, quiet: global.quiet, verbose: global.verbose, color }
 }
 
-/// Returns a command that opens the store for `run`.
+/// Turns a function that needs the store into one that opens the store first.
 fn on_store<A>(
     run: impl FnOnce(&Session, &Store, A) -> Result<Status>,
 ) -> impl FnOnce(&Session, A) -> Result<Status> {

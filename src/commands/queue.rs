@@ -254,7 +254,7 @@ fn list_rejected(Context { session, agent }: Context<'_>) -> Result<Status> {
 }
 
 /// Accepts or drops the quarantined files that `named` lists, or all if `named` is empty. `event`:
-/// the event of that decision.
+/// kind of the event that records the decision.
 fn decide(context: Context<'_>, event: EventKind, named: &[OsString]) -> Result<Status> {
     let agent = context.agent;
     authority::reach(context, "decide about the files of")?;

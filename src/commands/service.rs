@@ -95,12 +95,12 @@ fn word(path: &Path) -> Result<String> {
     })
 }
 
-/// Escapes percent signs, which begin specifiers in units.
+/// Escapes percent signs, which begin specifiers in unit files of systemd.
 fn for_specifiers(word: &str) -> String {
     word.replace('%', "%%")
 }
 
-/// Quotes a word of a systemd command line. A dollar sign begins a variable in an argument.
+/// Quotes a word of a systemd command line. In an argument, `$` begins a variable.
 fn for_systemd(word: &str, is_argument: bool) -> String {
     let word = for_specifiers(word).replace('\\', "\\\\").replace('"', "\\\"");
     if is_argument { format!("\"{}\"", word.replace('$', "$$")) } else { format!("\"{word}\"") }

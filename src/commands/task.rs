@@ -275,7 +275,7 @@ fn run_supervised(
     };
     // The process that started this supervisor waits for this report, even if no command runs.
     start.begun();
-    // Another process may have to settle the task, and needs the noted end. Without a note the task
+    // If this process dies, another one settles the task by this file. Without the file the task
     // counts as interrupted.
     let _ = agent.local().task(id).write_end(&end);
     held.refuse_lost(&id.to_string())?;

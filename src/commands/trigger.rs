@@ -79,7 +79,7 @@ fn verify_of(kind: Option<VerifyKind>, named: Option<String>) -> Result<Verify> 
     Verify::try_from(VerifyFields { verify, signature_header }).map_err(Error::usage)
 }
 
-/// Reads the secret that a sender uses, or draws a new secret.
+/// Reads from --secret-from the secret that a sender uses already, or draws a new secret.
 fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &SecretArgs) -> Result<Secret> {
     let Some(from) = &args.secret_from else {
         return Secret::draw(session, store, verify, args.secret_file.as_deref());
@@ -93,7 +93,7 @@ fn read_or_draw(session: &Session, store: &Store, verify: &Verify, args: &Secret
     Ok(secret)
 }
 
-/// Refuses a turn or task, except for creating and revoking triggers for waits of its own agent.
+/// Checks the caller. A turn or task may make and revoke triggers of its own agent for waits only.
 fn reach(context: Context<'_>, verb: &str, own: Option<&TriggerScope>) -> Result<()> {
     if authority::inside(context.session, context.store())?.as_ref() != Some(context.agent.name()) {
         return authority::reach(context, &format!("{verb} a trigger of"));

@@ -1,5 +1,5 @@
 //! Commands `doctor`, which checks and repairs records, and `gc`, which deletes records past their
-//! retention period (contract, store §4 and §6).
+//! retention period (`docs/FORMAT.md` §2 and §6).
 
 use std::collections::BTreeSet;
 
@@ -102,7 +102,7 @@ struct CheckTotals {
     warnings: usize,
     /// True if a git merge has caused a finding that the merge driver would have prevented.
     has_merged: bool,
-    /// Notes about files with the name of a hook, or such a name, that never run.
+    /// Notes about files that never run: hooks that are no programs, and unknown `on-` names.
     idle_hooks: BTreeSet<String>,
     /// Agents whose next step is overdue.
     late: Vec<Overdue>,

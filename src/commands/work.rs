@@ -32,7 +32,7 @@ use super::args::{
 
 pub use timer::timer;
 
-/// Action that a turn may take only on its own agent and the agent's children.
+/// Words for the refusal of a turn that changes records other than its own agent's or a child's.
 const CHANGE: &str = "change the records of";
 
 /// Changes the records of one agent by a rule, and returns the result of that rule.
@@ -130,7 +130,7 @@ fn complete_work(
     show_changed(session, changed)
 }
 
-/// Reads a plan. An empty plan is refused, because it is usually the result of a failed command.
+/// Reads a plan. Refuses an empty one from stdin or a file, usually the result of a failed command.
 fn plan_text(name: &str, word: &str) -> Result<String> {
     let plan = text(name, Some(word), &PLAN)?;
     if plan.trim().is_empty() && (word == "-" || word.starts_with('@')) {

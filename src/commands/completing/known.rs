@@ -15,7 +15,7 @@ use crate::model::wait::Wait;
 use crate::model::work::WorkItem;
 use crate::store::{Agent, Snapshot};
 
-/// Maximum number of agents, if the command line names none, and of ids per agent that are offered.
+/// Maximum number of agents for which ids are offered without a named agent; ids per agent.
 const MOST_AGENTS: usize = 32;
 const MOST_IDS: usize = 100;
 
@@ -26,7 +26,7 @@ type Candidate = (String, String);
 #[derive(Clone, Copy)]
 pub(super) enum Lookup {
     Agents,
-    /// Ids in the records of the named agents, or of all agents if they are few; and `latest`.
+    /// Ids of records of the named agents, or of all if there are at most `MOST_AGENTS`; `latest`.
     Ids(fn(&Search<'_, '_>) -> Result<Vec<Candidate>>),
 }
 
@@ -105,7 +105,7 @@ impl Search<'_, '_> {
         words.filter(|(word, _)| word.starts_with(self.typed)).take(MOST_IDS).collect()
     }
 
-    /// Returns the queued messages that complete the typed text. Reads no other message files.
+    /// Returns the first queued messages whose ids begin with the typed text. Reads no other files.
     fn queued(&self) -> Result<Vec<Candidate>> {
         let mut found = Vec::new();
         for waiting in self.seen.first(MOST_IDS)? {
@@ -119,7 +119,7 @@ impl Search<'_, '_> {
         Ok(found)
     }
 
-    /// Returns recently ended messages with their status.
+    /// Returns ended messages of this month and last month that `wanted` accepts, newest first.
     fn ended(&self, wanted: fn(&Settlement) -> bool) -> Result<Vec<Candidate>> {
         let wanted = |message: &Message| message.settlement.as_ref().is_some_and(wanted);
         let ended: Vec<Message> = self.seen.recent(self.now, MOST_IDS, wanted)?;

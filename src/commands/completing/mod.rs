@@ -106,7 +106,7 @@ fn named_in(words: &[OsString]) -> (Option<PathBuf>, Vec<AgentName>) {
     (inner.try_get_one::<PathBuf>("dir").ok().flatten().cloned(), agents)
 }
 
-/// Returns the grammar of the command line, with a function for each argument that completes it.
+/// Adds to each argument of a command a function that completes it. `path`: words of the command.
 fn knowing(command: Command, path: &[&str], asked: &Arc<CompletionRequest>) -> Command {
     let command = command.mut_args(|arg| match Lookup::of(path, arg.get_id().as_str()) {
         Some(known) => {

@@ -189,8 +189,8 @@ pub fn clone(session: &Session, store: &Store, args: cli::CloneArgs) -> Result<S
     Ok(Status::Done)
 }
 
-/// Creates an agent. On success keeps the new secret file and script, which are deleted otherwise.
-/// Returns the id of the agent's trigger, and the JSON object to print.
+/// Creates an agent. If the agent then exists, keeps the new secret file and script, whose drop
+/// deletes them otherwise. Returns the id of the agent's trigger, and the JSON object to print.
 fn make_with(
     session: &Session,
     store: &Store,

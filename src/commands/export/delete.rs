@@ -1,4 +1,4 @@
-//! Command `rm`: exports an agent to a file and deletes the agent (contract, people §5).
+//! Command `rm`: exports an agent to a file and deletes the agent (contract, command line §2).
 //!
 //! The agent is first marked as moved, so that its records no longer change: a later message is in
 //! the stream or is refused. When the stream is durable, one rename deletes the agent. After an
@@ -78,7 +78,7 @@ impl DeleteReport {
     }
 }
 
-/// Numbers of unfinished records, with which an agent is deleted only with --force.
+/// Numbers of unfinished records. An agent is deleted without --force only if all are zero.
 #[derive(Debug, Default, Clone, Copy, Serialize)]
 struct UnfinishedCounts {
     messages: usize,
@@ -96,7 +96,7 @@ impl UnfinishedCounts {
     fn of(agent: &Agent<'_>, locked: &AgentTxn<'_>, records: &Records) -> Result<UnfinishedCounts> {
         let state = &records.state;
         if state.moved.as_ref().is_some_and(|moved| moved.by == Leave::Move) {
-            // The other store has all records except late inbox files, so only late files are lost.
+            // After `export --move` the other store lacks only the inbox files that came later.
             return Ok(UnfinishedCounts {
                 messages: agent.local().count_late()?,
                 ..UnfinishedCounts::default()
@@ -294,7 +294,7 @@ fn came_back(name: &AgentName) -> Error {
         .with_hint(format!("see it with `dormouse get {name}`"))
 }
 
-/// Prints the result of a deletion, with the agent's children and the files that came too late.
+/// Prints the result of a deletion, with the agent's children and the inbox files that were lost.
 fn report(session: &Session, store: &Store, mut report: DeleteReport) -> Result<()> {
     report.children = children_of(store, &report.agent)?;
     session.out.result(&report, |out| report.text(out));

@@ -1,5 +1,5 @@
 //! `export`, `import`, `rm` and `rename`: agents as a stream from one store to another, deletion,
-//! and renaming (contract, store §6).
+//! and renaming (contract, command line §2).
 
 pub mod delete;
 pub mod rename;
@@ -125,7 +125,7 @@ fn check_place(to: &str) -> Result<()> {
     Err(Error::in_word("--move", message))
 }
 
-/// Writes the agents one after the other. Each agent is exported at a revision of its own. `to`:
+/// Writes the agents one after the other, each at one revision, which is read under its lock. `to`:
 /// destination if the export moves the agents.
 fn write(
     session: &Session,
@@ -143,7 +143,7 @@ fn write(
         let agent = store.agent(agent)?;
         let (exported, moved) = take_under(session, &agent, &agent.change(session.clock.now())?, to)?;
         say_left_out(session, &agent, &exported);
-        // The first agent is read before the output is opened: an early error writes nothing.
+        // The stream begins after the first agent was read, so an earlier error writes nothing.
         let writer = match (&mut writer, out.take()) {
             (Some(writer), _) => writer,
             (none, Some(out)) => none.insert(StreamWriter::begin(out, &name.to_string_lossy(), names)?),
@@ -181,8 +181,8 @@ struct MoveRequest {
     to: String,
 }
 
-/// Reads an agent for export under its lock. With `going`, first marks the agent as moved. Returns
-/// also the `moved` mark. Refuses an agent whose rename is incomplete.
+/// Reads an agent for export under its lock, with its `moved` mark. `going`: marks the agent first.
+/// Refuses an agent that is being renamed, or that is marked for another destination.
 fn take_under(
     session: &Session,
     agent: &Agent<'_>,
@@ -211,7 +211,7 @@ fn say_left_out(session: &Session, agent: &Agent<'_>, exported: &DirExport) {
     }
 }
 
-/// Returns the agent's records with the `moved` mark set. Refuses an open turn or task.
+/// Returns records with the `moved` mark, uncommitted. Refuses an open turn, task or delegation.
 fn about_to_leave(
     session: &Session,
     agent: &Agent<'_>,
@@ -251,7 +251,7 @@ fn change_moved(
     context.commit(locked, draft).map(drop)
 }
 
-/// Refuses to move a child whose parent waits for it, because the parent needs the result.
+/// Refuses to move a child to which its parent has delegated a task that has not ended.
 fn refuse_at_work(agent: &Agent<'_>) -> Result<()> {
     let Some(parent) = agent.identity()?.parent else { return Ok(()) };
     let Some(found) = existing(agent.store(), &parent)? else { return Ok(()) };
@@ -316,8 +316,8 @@ fn from(
         session.is_about(name);
         store.refuse_taken(name)?;
     }
-    // A stream may contain any number of agents. Each is checked before the next is staged, so that
-    // a bad stream does little damage.
+    // Each agent is checked before the next is staged, because a stream may contain any number of
+    // agents, and a bad one is then refused early.
     let mut staged: Vec<AgentImport<'_>> = Vec::with_capacity(names.len());
     let mut progress = session.out.progress(Unit::Bytes, length);
     let mut next = reader.next()?;

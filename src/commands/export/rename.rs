@@ -1,4 +1,4 @@
-//! Command `rename`: gives an agent another name (contract, people §5).
+//! Command `rename`: gives an agent another name (contract, command line §2).
 //!
 //! One call renames the agent's directory, or its row in a database. Before that the agent is
 //! marked as moved, and it keeps the mark until other agents are updated: no command changes the
@@ -36,7 +36,7 @@ struct RenameReport {
     /// Agents whose parent is the renamed agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     children: Vec<AgentName>,
-    /// Number of triggers with deliveries. Their URLs change with the name of the agent.
+    /// Number of active triggers with deliveries. Their URLs change with the name of the agent.
     #[serde(skip_serializing_if = "is_default")]
     triggers: usize,
 }
@@ -159,7 +159,7 @@ fn finish(session: &Session, store: &Store, names: &NamePair, mark: &Moved) -> R
     Ok(RenameReport { agent, former_name, children, triggers })
 }
 
-/// Updates the agents whose parent, owner or stopper is the renamed agent. Returns its children.
+/// Changes the name in `parent`, `owner` and `stopped_by` of other agents. Returns the children.
 fn update_others(session: &Session, store: &Store, names: &NamePair) -> Result<Vec<AgentName>> {
     let mut children = Vec::new();
     for name in store.agents()? {
@@ -176,7 +176,7 @@ fn update_others(session: &Session, store: &Store, names: &NamePair) -> Result<V
     Ok(children)
 }
 
-/// Replaces the former name where another agent names its parent, owner or stopper. Returns true if
+/// Replaces the former name in `parent`, `owner` and `stopped_by` of another agent. Returns true if
 /// that agent is a child of the renamed agent.
 fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<bool> {
     let NamePair { former, name } = names;
@@ -201,7 +201,7 @@ fn update_one(session: &Session, agent: &Agent<'_>, names: &NamePair) -> Result<
     Ok(names_it || is(&identity.parent, name))
 }
 
-/// Prints a list of changes that the user has to make by hand.
+/// Reports the children, whose `parent` has changed, and triggers, whose URLs have changed.
 fn say_what_follows(session: &Session, report: &RenameReport) {
     let agent = &report.agent;
     for child in &report.children {

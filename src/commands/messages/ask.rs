@@ -78,13 +78,13 @@ impl PendingAnswer<'_> {
         }
     }
 
-    /// True if this machine has the output of the live turn, so that polling is worth a query.
+    /// True if the output of the live turn is on this machine, so that polling can find new output.
     fn can_read_output(&self) -> bool {
         let is_here = |run_id: &RunId| self.context.agent.local().run(*run_id).exists();
         self.live.as_ref().is_some_and(|(run_id, _)| is_here(run_id))
     }
 
-    /// Prints new output of the message's turn that another tick runs.
+    /// Prints new output of a turn for the message, if another process runs that turn.
     fn print_new_output(&mut self) -> Result<()> {
         let Context { session, agent } = self.context;
         if session.listens_to.get().is_none() {
@@ -108,7 +108,7 @@ impl PendingAnswer<'_> {
     }
 }
 
-/// Reports a failed turn that is retried. The last attempt is reported elsewhere.
+/// Reports a failed attempt that is retried. An attention has reported the end of the last one.
 fn note_failed_attempt(session: &Session, report: &StepReport) {
     let is_given_up = report.decision.message_id.is_some_and(|id| is_reported(session, id));
     if report.failed() && !is_given_up {

@@ -100,7 +100,7 @@ fn awaited(context: Context<'_>, args: &cli::AwaitArgs) -> Result<Option<(AgentS
     Ok(args.posture.contains(&posture).then_some((records.state.status, Some(posture))))
 }
 
-/// Returns the exit status for a message that has ended; one delivered to a turn is completed.
+/// Returns exit status 7 for a message that ended `aborted` or `dropped`, else 0.
 pub fn exit_status(status: MessageStatus) -> Status {
     if status.has_failed() { Status::TurnFailed } else { Status::Done }
 }
@@ -166,7 +166,7 @@ pub fn await_all(
     let mut watch = RecordWatch::new();
     let mut status = Status::Done;
     let begun = Instant::now();
-    // Time of the next check that the agent is ticked; `None` after a warning.
+    // Time from `begun` to the next check that a process ticks the agent; `None` after a warning.
     let mut next_check = Some(FIRST_CHECK);
     for message in messages {
         let end = loop {
@@ -180,7 +180,7 @@ pub fn await_all(
                 }
             })?;
             if let Some(next) = next_check {
-                // A step that is overdue is reported at once, another one at the next check.
+                // Before the check only a step overdue by policy is reported, then any late step.
                 let is_due = begun.elapsed() >= next;
                 let later = if is_due { next + CHECK_PAUSE } else { next };
                 next_check = (!warn(context, is_due)?).then_some(later);
@@ -197,7 +197,7 @@ pub fn await_all(
     Ok(status)
 }
 
-/// Returns the remaining time. Error after a signal, after the timeout, or for a stopped agent.
+/// Returns the remaining time. Error after a signal or timeout, or for a stopped or moved agent.
 pub fn time_left(context: Context<'_>, id: MessageId, deadline: &WaitLimit) -> Result<Option<Duration>> {
     let Context { session, agent } = context;
     if let Some(signal) = session.cancelled_by.get() {

@@ -22,7 +22,7 @@ use crate::store::Agent;
 
 use super::sender::{self, Sender};
 
-/// Maximum size of a batch line without the body, in bytes.
+/// Number of bytes that a batch line may have beyond twice the maximum size of a message.
 const LINE_MARGIN: u64 = 64 << 10;
 
 /// Maximum number of messages with a dedupe key in one transaction.
@@ -73,7 +73,7 @@ pub fn admit(context: Context<'_>, args: &cli::MessageArgs) -> Result<Vec<Admitt
     Ok(ids.into_iter().map(&mut admitted).collect())
 }
 
-/// Reads the next line, bounded by the maximum size of a message. Returns false at the end.
+/// Reads the next line, of at most twice `max_message` plus `LINE_MARGIN`. Returns false at end.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, number: usize, policy: &Policy) -> Result<bool> {
     line.clear();
     let limit = policy.limits.max_message;
@@ -118,7 +118,7 @@ fn read_submission(line: &[u8], number: usize, args: &cli::MessageArgs) -> Resul
     Ok(submission)
 }
 
-/// Admits a message of a batch. Fails if a record that the message names does not exist.
+/// Makes the message of a line, but does not store it. Fails if a record that it names is missing.
 fn batch_message(
     agent: &Agent<'_>,
     sender: &Sender,

@@ -82,7 +82,7 @@ pub fn take(context: Context<'_>, said: &cli::MessageArgs, later: Option<Time>) 
     let wait = open_id::<Wait>(agent, said.wait.as_deref())?;
     let submission = submission(said, (work, wait), sender.policy.limits.max_message)?;
     let mut stamp = session.clock.stamp()?;
-    // A message after `chain_pause` starts a new chain of agent messages, so its hops restart.
+    // A message delayed beyond `chain_pause` begins a new chain of causes, so its hops restart.
     let is_late = later.is_some_and(|at| at > stamp.now.after(sender.policy.limits.chain_pause));
     if let Some(caller) = sender.caller.as_mut().filter(|_| is_late) {
         caller.hops = None;
@@ -261,7 +261,7 @@ pub fn wake(session: &Session, store: &Store, args: cli::WakeArgs) -> Result<Sta
     answer(session, &object, |_| hint.id.to_string())
 }
 
-/// Returns the source of a hint: that of --source, the calling agent, or the operator.
+/// Returns the source of a hint: the calling agent, else that of --source, else the operator.
 fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>) -> Result<String> {
     if let Some(user) = named.as_deref().filter(|named| is_users(named)) {
         return Err(Error::refused(
@@ -283,7 +283,7 @@ fn hint_source(agent: &Agent<'_>, caller: Option<&Caller>, named: Option<String>
     }
 }
 
-/// Stores a message without reading the agent. Returns the message and, if known, the status.
+/// Stores a message without reading the agent. Returns it, and the agent's status if known.
 ///
 /// Returns `None` without a change if the agent must be read first or the request is invalid. The
 /// caller then admits the message as usual, which reports the error.
@@ -292,11 +292,11 @@ fn enqueue_unseen(
     store: &Store,
     args: &cli::EnqueueArgs,
 ) -> Result<Option<(Message, Option<AgentStatus>)>> {
-    // A delivery without a read saves a query over a connection.
+    // A delivery without a read of the agent saves a query over the connection to the database.
     if !store.properties().has_connection || needs_a_look(args) || session.called_in(store)?.is_some() {
         return Ok(None);
     }
-    // The usual admission reports the error after checking that the agent exists.
+    // The usual admission reports faulty settings, after checking that the agent exists.
     let Ok(policy) = store.local().policy_from("", "") else { return Ok(None) };
     let made = submission(&args.said, (None, None), policy.limits.max_message).and_then(|submission| {
         let stamp = &mut session.clock.stamp()?;

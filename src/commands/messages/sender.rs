@@ -27,7 +27,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Returns the sender. Error when the agent does not accept it, or it names another origin.
+    /// Returns the sender. Error if the agent accepts no message from it, or it may not use a flag.
     pub fn of(Context { session, agent }: Context<'_>, said: &cli::MessageArgs) -> Result<Sender> {
         let store = agent.store();
         let (with_work, with_wait) = (said.work_item.is_some(), said.wait.is_some());
@@ -51,7 +51,7 @@ impl Sender {
     }
 }
 
-/// Refuses fields and values that only the owner of the state directory may set.
+/// Refuses values that only the state directory's owner may set. `needs`: fields, true if set.
 pub fn judge(
     user: Option<&str>,
     origin: Option<&str>,

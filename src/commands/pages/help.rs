@@ -188,7 +188,7 @@ fn about_itself(command: clap::Command) -> clap::Command {
     command.after_help(EVERYWHERE).mut_subcommands(about_itself)
 }
 
-/// Returns a heading and a line for each of these commands that is not hidden.
+/// Returns a heading, and a line for each command of `names` that is not hidden.
 fn listing(grammar: &clap::Command, heading: &str, names: &[&str]) -> String {
     let line = |name: &&str| {
         let command = grammar.find_subcommand(name).filter(|command| !command.is_hide_set())?;

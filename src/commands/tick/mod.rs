@@ -77,7 +77,7 @@ fn by_line(session: &Session, mut store: Store, args: &cli::TickArgs) -> Result<
     Ok(Status::Done)
 }
 
-/// Agents to step.
+/// Agents to step, in this order unless `--all` sorts them by urgency.
 struct AgentsToStep {
     names: Vec<AgentName>,
     /// Urgencies of the due agents, if the store is a database.
@@ -224,8 +224,8 @@ impl Round<'_> {
         self.one_by_one(session, &busy)
     }
 
-    /// Returns the agents with something to do, and the idle agents with the reports of their
-    /// steps. With --all leaves out moved agents, which have no steps in this store.
+    /// Returns the agents with something to do or an error, and the reports of the idle agents.
+    /// With --all leaves out moved agents, which have no steps in this store.
     fn split(&self, session: &Session, names: &[AgentName]) -> (Vec<AgentName>, Vec<StepReport>) {
         let (mut busy, mut resting) = (Vec::new(), Vec::new());
         for name in names {
@@ -255,7 +255,7 @@ impl Round<'_> {
         session.out.flush();
         let works = busy.iter().map(|name| many::own_tick(session, store, name, args)).collect::<Vec<_>>();
         let out = &session.out;
-        // While a progress bar can be drawn, other processes must not write to the terminal.
+        // While a progress bar may be drawn, this process relays the stderr of its child processes.
         let relay: Option<Relay> = (!out.is_quiet() && is_watched()).then_some(relay);
         let ran = jobs::run(works, args.jobs as usize, relay, |ended| {
             progress.advance(1);

@@ -18,7 +18,7 @@ use crate::store::Store;
 pub struct Act {
     key: char,
     pub name: &'static str,
-    /// Irreversible effect of the command, for the question before running it.
+    /// Irreversible effect, for the question before the command runs; `None` asks no question.
     pub doubt: Option<&'static str>,
 }
 

@@ -1,7 +1,7 @@
 //! Command `watch`: shows the agents on a screen, with keys that run commands.
 //!
-//! The screen is redrawn after changes of records. Without changes nothing is read or drawn, except
-//! for the age of a visible running turn.
+//! The screen is redrawn after keys, after changes of records, and when the text of a visible time
+//! changes. Only agents whose changes raise no event are read at intervals.
 
 mod acts;
 mod keys;

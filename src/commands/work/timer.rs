@@ -22,7 +22,7 @@ use crate::commands::args::{
 };
 use crate::store::Store;
 
-/// Returns the zone of a timer's schedule, or the local zone if it has none.
+/// Returns the time zone of a timer's schedule, else the local zone, else UTC.
 fn zone_of(timer: &Timer) -> Zone {
     let named: Option<Zone> = match &timer.schedule {
         Schedule::Cron { time_zone, .. } => time_zone.parse().ok(),
@@ -61,7 +61,7 @@ pub fn timer(session: &Session, store: &Store, args: CommandGroup<TimerCommand>)
             added["next_local"] = json!(next_local);
             let next = relative(timer.next_at, session.clock.now());
             answer(session, &added, |out| {
-                // A script uses the whole line as the id, so details are printed separately.
+                // A script uses the whole line as the id, so only a terminal shows more than that.
                 let more = format!("  {action}, next {next_local} ({time_zone}), {next}");
                 format!("{}{}", timer.id, if out.is_on_terminal() { &*more } else { "" })
             })
