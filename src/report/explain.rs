@@ -99,7 +99,7 @@ pub fn wakes(records: &Records, now: Time) -> Vec<String> {
     rechecks.sort_unstable();
     let looks = rechecks.iter().map(|(at, id)| format!("a look at {id}, {}", moment(*at, now)));
     list(&mut wakes, "rechecks", looks);
-    // A held message blocks every other message, so other wake sources are left out.
+    // A held message blocks all others, so messages and hints are not listed as wake sources.
     if state.held.is_none() {
         // A backoff delays every message except urgent ones.
         let is_urgent = state.retry.is_some() && state.execution.state == ExecutionState::Failed;

@@ -97,7 +97,7 @@ pub struct ListRow {
     pub execution_state: ExecutionState,
     pub posture: Posture,
     pub reason: String,
-    /// Origin of the agent, and its visibility, if the row shows them.
+    /// Origin (`named` or `child`) and visibility of the agent, if the row shows them.
     pub kind: Option<AgentKind>,
     pub visibility: Option<Visibility>,
     pub owner: Option<AgentName>,

@@ -50,7 +50,7 @@ impl Reading {
     }
 }
 
-/// Agents with metrics of their own. The sums over all agents include every agent.
+/// Agents that get metrics of their own. The totals include the other agents, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     All,
@@ -162,11 +162,11 @@ fn totals(text: &mut String, readings: &Readings, all: &[&Reading], now: Time) {
 
 /// Function that reads a metric's values from one agent.
 enum Values {
-    /// Value that is added for all agents together.
+    /// Number. The total is the sum over all agents.
     Summed(fn(&Reading) -> u64),
-    /// Time whose minimum counts for all agents together.
+    /// Time. The total is the earliest time of all agents.
     Earliest(fn(&Reading) -> Option<Time>),
-    /// Samples of each agent alone.
+    /// Samples of one agent, without a total.
     Each(fn(&Reading, &mut Family<'_>)),
 }
 

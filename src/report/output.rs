@@ -34,7 +34,7 @@ pub fn listener() -> OutputListener {
 /// Last text that this process has written to stderr.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// Maximum size of [`SAID`] in bytes, more than the summary of a turn, which is compared with it.
+/// Maximum size of [`SAID`] in bytes, more than a turn's last line of output (4 KiB).
 const KEPT: usize = 8 << 10;
 
 fn keep(text: &str) {
@@ -148,13 +148,13 @@ impl Output {
         self.to_terminal
     }
 
-    /// Width of the terminal that stdout is connected to, in columns.
+    /// Width of the terminal on stdout, in columns; `None` if stdout is no terminal.
     pub fn width(&self) -> Option<usize> {
         let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| self.to_terminal)?;
         Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 
-    /// Creates a progress bar, which a terminal shows after some time. `of`: total amount of work.
+    /// Creates a progress bar, which a terminal shows after half a second. `of`: amount of work.
     pub fn progress(&self, unit: Unit, of: Option<u64>) -> WorkProgress {
         WorkProgress::new(unit, of, self.style.quiet)
     }
@@ -358,7 +358,7 @@ impl Output {
         }
     }
 
-    /// Flushes the buffer. Returns `status`, or a more severe status if stdout can't be written.
+    /// Writes errors and the buffer. Returns a graver status if stdout fails (no closed pipe).
     pub fn finish(self, status: Status) -> Status {
         self.errors();
         self.flush();

@@ -2,8 +2,8 @@
 //!
 //! The line is drawn on stderr, only on a terminal that can erase a line, and only by a process in
 //! the foreground of that terminal. Every other write to a stream uses `without_bar`, which erases
-//! the line first. No timer redraws the line: the working code does. A signal that ends the process
-//! leaves the line on the terminal.
+//! the line first. No timer redraws the line, only calls of the code that does the work. A signal
+//! that ends the process leaves the line on the terminal.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -65,7 +65,7 @@ pub fn without_bar<T>(ends_line: bool, write: impl FnOnce() -> T) -> T {
     }
 }
 
-/// True if the terminal can move its cursor.
+/// True if `TERM` names a terminal that can erase a line.
 pub fn can_erase() -> bool {
     env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
 }

@@ -1,4 +1,4 @@
-//! Report of one step (contract, cli §3).
+//! Report of one step (contract, command line §3).
 
 use serde::Serialize;
 
@@ -36,7 +36,7 @@ pub struct StepReport {
     pub next_due_at: Option<Time>,
     /// Run that the step settled before its decision.
     pub recovered_run_id: Option<RunId>,
-    /// Findings and actions of the step that need attention.
+    /// Attentions that the step has raised.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<Attention>,
     /// Error of a recovery or of a state's timeout. Errors of turns are in other fields.

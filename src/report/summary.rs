@@ -1,5 +1,5 @@
-//! Summary of an agent for `get` and `list`, built on request and never read back (contract, cli
-//! §4).
+//! Summary of an agent for `get` and `list`, built on request and never read back (contract,
+//! semantics §1).
 
 use std::path::PathBuf;
 

@@ -13,7 +13,7 @@ use crate::model::time::{Span, Time};
 
 use super::output::Tone;
 
-/// Returns the environment of all templates: a line with nothing but a block produces no line.
+/// Returns the minijinja environment of all templates. A line with a block alone produces no line.
 pub fn templates<'t>(
     escape: AutoEscape,
     undefined: UndefinedBehavior,
@@ -182,7 +182,7 @@ pub fn text_width(text: &str) -> usize {
 /// Maximum number of characters of a line per column, because combining characters take no column.
 const CHARS_PER_COLUMN: usize = 4;
 
-/// Returns the first nonblank line, cut to a number of columns.
+/// Returns the first nonblank line, cut to `max` columns. A `…` stands for all text that is cut.
 pub fn one_line(text: &str, max: usize) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let fits = |line: &str| text_width(line) <= max && line.chars().count() <= max * CHARS_PER_COLUMN;
@@ -219,7 +219,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Formats the distance of a moment from `now`: `in 5m`, `3h ago`.
+/// Formats the distance of a moment from `now`: `in 5m`, `3h ago`, or `now` within a second.
 pub fn relative(at: Time, now: Time) -> String {
     let (span, ahead) = if at > now { (at.since(now), true) } else { (now.since(at), false) };
     let rough = span.rough();

@@ -76,7 +76,7 @@ impl Budget {
 /// Totals of the turns of each group, and of all turns.
 #[derive(Debug, Default)]
 pub struct UsageTable {
-    /// Name of the key by which turns are grouped.
+    /// Name of the grouping: `agent`, `day` or `model`.
     pub group: &'static str,
     pub rows: BTreeMap<String, Used>,
     pub budgets: BTreeMap<String, Budget>,

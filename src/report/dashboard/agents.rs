@@ -1,4 +1,4 @@
-//! Watched agents in the order of the screen.
+//! Agents that `watch` shows, in the order of the screen.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub struct Counts {
     pub agents: usize,
     pub unread: usize,
     pub at_work: usize,
-    /// Number of queued messages.
+    /// Number of queued messages, and of inbox files that are not admitted yet.
     pub pending: usize,
     pub to_look_at: usize,
 }
@@ -46,7 +46,7 @@ pub struct Counts {
 /// Agents with their last known states.
 #[derive(Default)]
 pub struct Fleet {
-    /// All agents in natural order of their names.
+    /// All agents by name. Numbers in the names are ordered by value.
     agents: Vec<(AgentName, AgentRow)>,
     /// Indexes of the shown agents, those that need attention first.
     order: Vec<usize>,
@@ -74,7 +74,7 @@ impl Fleet {
         self.agents.iter().map(|(name, _)| name)
     }
 
-    /// Sets the row of an agent. `sort` updates the order.
+    /// Sets the row of an agent. The order on the screen changes only at the next call of `sort`.
     pub fn note(&mut self, name: &AgentName, known: AgentRow) {
         if let Some(at) = self.find(name) {
             self.agents[at].1 = known;

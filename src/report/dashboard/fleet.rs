@@ -37,7 +37,7 @@ const COLUMNS: [(&str, Option<usize>); 8] = [
     ("NOTE", None),
 ];
 
-/// Minimum width that the agent column takes if it has room.
+/// Minimum width of the agent column if the screen is wide enough, in columns of the screen.
 const NAME: usize = 12;
 
 /// Returns the columns that fit on a screen of this width.

@@ -49,7 +49,7 @@ pub fn note_height(height: u16) -> u16 {
     if height < 16 { 1 } else { 4 }
 }
 
-/// Draws text that the user should know about the selected agent, with line breaks.
+/// Draws a note about the selected agent (a question or a problem), with wrapped lines.
 pub fn draw_note(frame: &mut Frame<'_>, area: Rect, text: &str, style: Style) {
     let text = Text::styled(escape_line(&short_ids(text)).into_owned(), style);
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }), area);

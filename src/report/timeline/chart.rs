@@ -15,7 +15,7 @@ const HEIGHT: u64 = 100;
 /// Possible lengths of the intervals of a chart, in minutes.
 const PARTS: [u64; 13] = [1, 2, 5, 10, 15, 30, 60, 180, 360, 720, 1440, 10_080, 40_320];
 
-/// Maximum number of intervals in a chart.
+/// Maximum number of intervals in a chart, besides an incomplete first one.
 const MOST: u64 = 50;
 
 /// Totals of all agents in one interval of the reported period.
@@ -24,9 +24,9 @@ struct Interval {
     turns: u64,
     bad: u64,
     retries: u64,
-    /// Waiting times of the messages that were claimed in this interval.
+    /// Waiting times of messages taken up in this interval; in the last, also of the waiting ones.
     waited: Vec<Span>,
-    /// Highest total number of queued messages at any moment of the interval.
+    /// Highest number of messages of all agents that had not ended, at one moment of the interval.
     deepest: u64,
     tokens: u64,
     cost_usd: f64,

@@ -27,7 +27,7 @@ fn shape(class: &str, x: u64, width: u64, top: u64, bottom: u64) -> Value {
     json!({ "class": class, "path": format!("M{x} {top}h{width}V{bottom}H{x}z") })
 }
 
-/// Returns the largest number of columns with which all timelines have at most `MARKS` marks.
+/// Returns the largest number of columns with which all timelines have at most `MARKS` marks, or 1.
 pub fn columns<'a>(all: impl Iterator<Item = (&'a [ShownTurn], &'a [Wait])> + Clone, scale: Scale) -> u64 {
     let marks = |columns: u64| {
         let of_one = |(turns, waits): (&[ShownTurn], &[Wait])| {
