@@ -102,12 +102,12 @@ pub fn text(flag: &str, word: Option<&str>, bound: &Bound) -> Result<String> {
     }
 }
 
-/// Returns a short text that a flag or an argument gives, by the rules of [`text`].
+/// Returns the text of a flag or argument, by the rules of [`text`] and at most `SHORT_TEXT` long.
 pub fn short_text(flag: &str, word: &str) -> Result<String> {
     text(flag, Some(word), &SHORT_TEXT)
 }
 
-/// Returns the short text of an optional flag.
+/// Returns the text of an optional flag, by the rules of [`short_text`].
 pub fn optional_text(flag: &str, word: Option<String>) -> Result<Option<String>> {
     word.map(|word| short_text(flag, &word)).transpose()
 }
@@ -168,7 +168,7 @@ pub fn answer(
     Ok(Status::Done)
 }
 
-/// Returns a message with its status, as the commands print it.
+/// Returns the JSON of a message with its status, as several commands print it.
 pub fn message_object(message: &Message, status: MessageStatus) -> Value {
     let mut object = json!(message);
     object["status"] = json!(status);
@@ -279,7 +279,7 @@ pub fn several_agents(store: &Store, args: &AgentFlags) -> Result<Chosen> {
     Ok(Chosen { are_told_apart: names.len() > 1, are_all: false, names })
 }
 
-/// Runs `each` for each agent of a listing command.
+/// Runs `each` for each agent that [`several_agents`] returns.
 pub fn each_listed(
     session: &Session,
     store: &Store,

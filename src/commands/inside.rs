@@ -157,7 +157,7 @@ pub fn non_preemptible(session: &Session, store: &Store, args: cli::NonPreemptib
     }
 }
 
-/// Runs a command inside a non-preemptible section.
+/// Runs a command inside a non-preemptible (critical) section.
 fn within(context: Context<'_>, run_id: RunId, section: Section, argv: &[OsString]) -> Result<Status> {
     let ending = foreground::EndOptions { orphaned: Some(Signal::KILL), ..foreground::EndOptions::default() };
     let ran = foreground::run(argv, &mut NoMonitor, &ending);

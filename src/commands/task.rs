@@ -91,7 +91,7 @@ pub fn task(session: &Session, store: &Store, args: CommandGroup<TaskCommand>) -
     }
 }
 
-/// Returns the agent of `task start`, and the message for a child. Without a child, the only
+/// Returns the agent of `task start`, and the message for a child. Without --delegate, the only
 /// positional argument is the agent.
 fn agent_and_message(args: &TaskStartArgs) -> Result<(AgentName, Option<String>)> {
     let AgentAndText { words, agent } = &args.said;

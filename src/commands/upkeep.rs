@@ -206,7 +206,7 @@ fn print_finding(session: &Session, finding: &Finding, repaired: bool) {
     });
 }
 
-/// Repairs a finding under the lock of its check. Returns false if a person has to decide.
+/// Repairs a finding while its check's lock is held. Returns false if a person has to decide.
 fn repair(context: Context<'_>, locked: &AgentTxn<'_>, finding: &Finding) -> Result<bool> {
     if let Remedy::Recount(dead, outbox) = finding.remedy {
         return recount(context, locked, dead, outbox).map(|()| true);

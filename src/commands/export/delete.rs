@@ -88,7 +88,7 @@ struct UnfinishedCounts {
     timers: usize,
     /// Messages to other agents that are not delivered yet.
     outbox: u64,
-    /// Unacknowledged reasons for attention.
+    /// Attentions that the operator has not acknowledged.
     attention: u64,
 }
 

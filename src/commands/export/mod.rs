@@ -181,7 +181,7 @@ struct MoveRequest {
     to: String,
 }
 
-/// Reads an agent for export under its lock, with its `moved` mark. `going`: marks the agent first.
+/// Reads an agent for export under its lock, with its `moved` mark, which `going` sets if absent.
 /// Refuses an agent that is being renamed, or that is marked for another destination.
 fn take_under(
     session: &Session,

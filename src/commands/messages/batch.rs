@@ -35,7 +35,7 @@ pub fn admit(context: Context<'_>, args: &cli::MessageArgs) -> Result<Vec<Admitt
     let sender = Sender::of(context, args)?;
     let mut stamp = session.clock.stamp()?;
     let mut batch = agent.batch(stamp.mint())?;
-    // Memory holds the id of each message, and the messages whose dedupe key must be looked up.
+    // Only the ids, and the messages whose dedupe key must be looked up, stay in memory.
     let (mut ids, mut keyed): (Vec<MessageId>, Vec<Message>) = (Vec::new(), Vec::new());
     let mut input = std::io::stdin().lock();
     let mut line = Vec::new();

@@ -135,7 +135,7 @@ fn say(session: &Session, agent: &AgentName, admitted: &AdmittedArrival) {
     session.out.result(&present(object), |_| id.to_string());
 }
 
-/// Returns the reason for which an agent claims no messages.
+/// Returns the reason for which an agent claims no messages; `None` if it claims messages.
 fn closed(status: AgentStatus) -> Option<&'static str> {
     match status {
         AgentStatus::Booting => Some("was never started"),

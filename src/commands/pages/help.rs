@@ -40,7 +40,7 @@ const GUESSES: [(&str, &str); 18] = [
     ("daemon serve", "there is no daemon: `dormouse service` has systemd or cron tick the agents"),
 ];
 
-/// Tip for a text that was taken for an option.
+/// Tip for a text beginning with `-` that clap has taken for an option.
 const DASH: &str = "put `--` before a text that begins with `-`, as in `dormouse enqueue AGENT -- TEXT`";
 
 /// Last line of the help of a command.
@@ -106,7 +106,7 @@ fn text_as_help(error: &clap::Error) -> Option<Error> {
     is_help.then(|| Error::usage(format!("unexpected argument '{word}' found")).with_hint(DASH))
 }
 
-/// Returns a tip for an unexpected word: the command that is probably meant, or the word's place.
+/// Returns a tip for an unexpected word: the probable command, or the right place for the word.
 fn tip(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
     let usage = usage.to_string();

@@ -158,7 +158,7 @@ impl TickFollower<'_> {
         }
     }
 
-    /// Handles changes of agents and of the state directory that file events have reported.
+    /// Handles changes of agents and of the state directory that `news` has reported.
     fn take_changes(&mut self, session: &Session) -> Result<()> {
         let mut list = self.list_at.is_some_and(|at| at <= session.clock.now());
         if list && self.is_gone {

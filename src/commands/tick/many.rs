@@ -104,7 +104,7 @@ pub fn urgencies(store: &Store, due: DueAgents) -> Urgencies {
 #[derive(Debug, Clone, Default)]
 pub struct Urgency {
     policy: SchedulingPolicy,
-    /// Time since which the agent has had something to do.
+    /// Creation time of the oldest message or hint in the inbox.
     since: Option<Time>,
     /// Due time of the agent's next step. The rank ignores this time while it is in the future.
     due: Option<Time>,

@@ -80,7 +80,7 @@ fn by_line(session: &Session, mut store: Store, args: &cli::TickArgs) -> Result<
 /// Agents to step, in this order unless `--all` sorts them by urgency.
 struct AgentsToStep {
     names: Vec<AgentName>,
-    /// Urgencies of the due agents, if the store is a database.
+    /// Urgencies of the due agents, if `--all` has asked a database for them.
     urgencies: Option<Urgencies>,
 }
 
