@@ -31,11 +31,11 @@ pub const INTERJECTED: usize = 50;
 pub struct History {
     pub briefs: Vec<Brief>,
     pub reduced: Vec<Message>,
-    /// Number of all messages settled without a turn; `reduced` has only the newest.
+    /// Number of messages settled without a turn since the last completed turn; `reduced`: newest.
     pub reduced_count: u64,
     /// Messages of priority `interject` that earlier runs of the message received, newest first.
     pub interjected: Vec<Message>,
-    /// Plan of the current work item, as prose.
+    /// Text of the plan of the current work item.
     pub plan: Option<String>,
 }
 

@@ -102,10 +102,10 @@ pub struct ListRow {
     pub visibility: Option<Visibility>,
     pub owner: Option<AgentName>,
     pub parent: Option<AgentName>,
-    /// Recommended action for the user, or an empty string.
+    /// Recommended action for the user, by the status of the agent.
     pub hint: &'static str,
     pub pending: usize,
-    /// Unacknowledged reasons for attention.
+    /// Attentions that the operator has not acknowledged.
     pub attention: Option<AttentionMark>,
     /// Set if the agent has moved to another store, or is being removed or renamed.
     pub moved: Option<Moved>,

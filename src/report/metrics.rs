@@ -28,7 +28,7 @@ use super::text::tally;
 pub struct Reading {
     visibility: Visibility,
     posture: Posture,
-    /// Number of queued messages, and the time of the oldest.
+    /// Number of queued messages and of files not admitted yet, and the time of the oldest message.
     queued: u64,
     oldest: Option<Time>,
     rejected: u64,

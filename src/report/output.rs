@@ -358,7 +358,7 @@ impl Output {
         }
     }
 
-    /// Writes errors and the buffer. Returns a graver status if stdout fails (no closed pipe).
+    /// Writes the rest. Returns a graver status if stdout failed, but not for a closed pipe.
     pub fn finish(self, status: Status) -> Status {
         self.errors();
         self.flush();

@@ -33,7 +33,7 @@ use super::text::{self, count, due, one_line, relative, since, table, tally};
 use super::trigger::default_ingress;
 use super::{trigger, wait};
 
-/// Child of the agent.
+/// Agent whose parent is the agent of the summary.
 #[derive(Debug, Clone, Serialize)]
 pub struct ChildAgent {
     /// Delegated task on which the child works; `None` in the list of all children.

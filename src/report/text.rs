@@ -1,4 +1,4 @@
-//! Functions for text for people: escaping, cutting, alignment.
+//! Formatting of text for people: escaping, cutting, alignment.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

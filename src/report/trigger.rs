@@ -1,4 +1,4 @@
-//! Trigger for output: its record without the hash of its secret, which no command shows.
+//! JSON of a trigger: its record without the hash of its secret, which no command shows.
 
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -68,7 +68,7 @@ pub fn marks(turns: &[ShownTurn], waits: &[Wait], scale: Scale, columns: u64) ->
 fn shapes(group: &[ShownTurn], x: u64, width: u64) -> Vec<Value> {
     let class = match group {
         [turn, ..] if turn.terminal.is_none() => "l",
-        // A single turn that was stopped or put off has a colour of its own.
+        // A single turn that was stopped, deferred or suspended has a colour of its own.
         [turn] if turn.terminal != Some(Terminal::Completed) && !turn.is_bad() => "c",
         _ => "g",
     };

@@ -68,7 +68,7 @@ pub struct ShownTurn {
     pub started_at: Time,
     /// End of the turn; for a live turn, the time of the report.
     pub ended_at: Time,
-    /// Outcome of the turn; `None` for a live turn.
+    /// Result of the turn; `None` for a live turn.
     terminal: Option<Terminal>,
     attempt: u32,
     took: Span,
