@@ -27,7 +27,7 @@ names! {
 }
 
 names! {
-    /// Protection of an external wait against a lost answer: present, intentionally absent, or missing.
+    /// Protection of an external wait against a lost answer: present, waived, or missing.
     "recoverability" Recoverability {
         Recoverable = "recoverable",
         ExplicitNoFallback = "explicit_no_fallback",

@@ -198,8 +198,8 @@ fn origin_and_kind(submission: &Submission, speaker: Speaker<'_>) -> Result<(Ori
     Ok((origin, kind))
 }
 
-/// Returns the origin and the kind of a message that an agent sends: the agent itself, and a
-/// follow-up. Refuses any other origin or kind, because an agent may repeat text of outsiders.
+/// Returns the origin and the kind of a message that an agent sends: itself, `internal_followup`.
+/// Refuses any other origin or kind, because an agent may repeat text of outsiders.
 fn of_agent(
     name: &AgentName,
     named: Option<Origin>,
@@ -231,8 +231,8 @@ pub fn speaker_of(kind: MessageKind) -> Origin {
     Origin { kind: *all.find(speaks).unwrap_or(&OriginKind::Operator), id: None }
 }
 
-/// Returns the hops of a turn's effect: one more than the turn if `moment` is within
-/// `limits.chain_pause`; else, or without a moment or a turn, 0, which starts a new chain.
+/// Returns the hops of an effect of a turn: one more than the turn has if `moment` is at most
+/// `limits.chain_pause` from `now`; else 0, which starts a new chain. Error: as [`one_further`].
 pub fn in_chain(
     of_turn: Option<u32>,
     moment: Option<Time>,

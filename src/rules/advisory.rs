@@ -31,7 +31,7 @@ impl Advisory {
         Advisory { kind, subject: subject.to_string(), message }
     }
 
-    /// Returns the key of the warning, unique among the warnings of one moment.
+    /// Returns the key of the warning: no other warning about the same records has this key.
     pub fn key(&self) -> String {
         format!("{}:{}", self.kind, self.subject)
     }

@@ -11,10 +11,10 @@ use crate::model::refusal::Refusal;
 use crate::model::state::State;
 use crate::model::wait::{Wait, WaitKind};
 
-/// Operator, as the origin that starts or stops an agent.
+/// Origin of the operator's messages, and of starts and stops by the operator.
 pub const OPERATOR: Origin = Origin { kind: OriginKind::Operator, id: None };
 
-/// Returns the origin of a start or stop that a turn, task or delegation of agent `name` causes.
+/// Returns the origin of messages, starts and stops by a turn or task of agent `name`.
 pub fn agent(name: &AgentName) -> Origin {
     Origin { kind: OriginKind::System, id: Some(name.to_string()) }
 }
@@ -35,13 +35,13 @@ pub fn reaches(caller: &AgentName, reach: Reach, target: &Identity, verb: &str) 
     Err(Refusal::new("not_own_child", message).hint(hint))
 }
 
-/// Refuses to let `by` start an agent. Only the operator may start an agent that the operator
-/// stopped; a turn may start an agent that was stopped by itself or by the agent of the turn.
+/// Refuses to let `by` start an agent. The operator may start every agent; an agent may start one
+/// that it has stopped, and one that has stopped itself.
 pub fn may_start(state: &State, by: &Origin) -> Result<(), Refusal> {
     if *by == OPERATOR {
         return Ok(());
     }
-    // Older records do not have the field; the operator is assumed.
+    // Records of earlier versions lack `stopped_by`; then the operator may have stopped the agent.
     let stopped_by = state.stopped_by.as_ref().unwrap_or(&OPERATOR);
     if *stopped_by == *by || *stopped_by == agent(&state.agent) {
         return Ok(());

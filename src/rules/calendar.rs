@@ -37,7 +37,7 @@ struct CronField {
     name: &'static str,
     least: u32,
     most: u32,
-    /// Names of the numbers from `least` on, separated by spaces. The first three letters suffice.
+    /// Names of the numbers from `least` on, separated by spaces. Of each, three letters suffice.
     names: &'static str,
 }
 
@@ -58,7 +58,7 @@ const WEEKDAY: CronField = CronField {
     names: "sunday monday tuesday wednesday thursday friday saturday",
 };
 
-/// Returns the five fields that a name such as `@daily` stands for.
+/// Returns the five fields that a name such as `@daily` stands for; `None` for an unknown name.
 fn spelled_out(name: &str) -> Option<&'static str> {
     Some(match name.to_ascii_lowercase().as_str() {
         "@yearly" | "@annually" => "0 0 1 1 *",
@@ -136,7 +136,7 @@ impl CronField {
         let (first, last) = match range.split_once('-') {
             _ if range == "*" => (self.least, self.most),
             Some((first, last)) => (self.number(first)?, self.number(last)?),
-            // A step needs a range.
+            // A step such as `/2` needs a range before it, or `*`.
             None if step.is_some() => return None,
             None => (self.number(range)?, self.number(range)?),
         };

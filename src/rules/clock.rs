@@ -1,8 +1,8 @@
 //! Correction of stored times that are too far in the future, as only a wrong clock writes them
 //! (contract, execution §4).
 //!
-//! Times that were stored when the execution state was entered are moved back by the same span as
-//! `execution.since`. Times that the policy limits are moved to that limit.
+//! Times that were stored when the agent entered its execution state are moved back by the same
+//! span as `execution.since`. Times that the policy limits are moved to the latest allowed time.
 
 use crate::model::execution::ExecutionState;
 use crate::model::records::Records;
@@ -110,7 +110,7 @@ fn latest(held: &HeldRun, now: Time, longest: Time, furthest: Time) -> Time {
 /// Returns the corrected next fire of a timer whose `next_at` skips more than one fire. Skipping
 /// one fire is correct: after a clock was set back a little, the last fire is in the future again.
 fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
-    // Only a timer that a fast clock wrote can have a wrong next fire.
+    // A wrong next fire is stored only if a fast clock created the timer or fired it last.
     if timer.last_fired_at.unwrap_or(timer.created_at) <= now {
         return None;
     }
@@ -127,7 +127,7 @@ fn fires_at(timer: &Timer, now: Time) -> Option<Time> {
     }
 }
 
-/// Returns the corrected end of the lease of a run on another machine that a fast clock claimed.
+/// Returns the corrected end of a run's lease, if a machine with a fast clock claimed the run.
 pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
     let is_ahead = run.claimed_at > now.after(SKEW);
     is_ahead.then(|| now.after(run.lease_expires_at.since(run.claimed_at)))
@@ -136,17 +136,17 @@ pub fn lease_ends(run: &CurrentRun, now: Time) -> Option<Time> {
 /// Span from the timeout of a turn or task to the end of its lease, for killing and settling it.
 pub const LEASE_MARGIN: Span = Span::from_secs(60);
 
-/// Lease of a turn or a task without a timeout, for machines that can't see its processes.
+/// Duration of the lease of a turn or task without a timeout, for machines that can't see it run.
 pub const LEASE_WITHOUT_TIMEOUT: Span = DAY;
 
-/// Returns the end of a task's lease; then a supervisor in another state directory counts as dead.
+/// Returns the end of a task's lease. After it, a supervisor in another state directory is dead.
 pub fn task_lease_ends(task: &Task) -> Time {
     let begun = task.started_at.unwrap_or(task.created_at);
     begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)
 }
 
 /// Returns times without an upper limit that a user or turn set while the clock was fast, each with
-/// the id of its record. Such times are reported and not corrected.
+/// the id of its wait, timer or message. Such times are reported and not corrected.
 pub fn unbounded(records: &Records, now: Time) -> Vec<(String, Time)> {
     let waits = records.waits.iter().filter(|wait| wait.is_waiting() && wait.created_at > now);
     let waits = waits.filter_map(|wait| {

@@ -10,7 +10,7 @@ use crate::model::work::SchedulingState;
 use super::projection::WorkFact;
 use super::work::{wait_kind, waiting_reason};
 
-/// Active waits of the agent itself: at most one id of each kind.
+/// Ids of the agent's own waits that are active and not bound to a message: the first of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct AgentWaits {
     pub operator: Option<WaitId>,
@@ -25,9 +25,9 @@ pub struct AgentWaits {
 pub struct ClosureFacts {
     pub runtime_error: bool,
     pub turn_in_progress: bool,
-    /// True if a turn has started and its end is not recorded, or if it was deferred or suspended.
+    /// True if a turn has no recorded end, or was deferred or suspended and its run is still held.
     pub turn_unaccounted: bool,
-    /// End of the last turn. `None` before the first turn, and for a deferred or suspended turn.
+    /// End of the last turn. `None` before the first turn, and for a turn whose run is still held.
     pub terminal: Option<Terminal>,
     pub current_work: Option<WorkFact>,
     pub queued_work_runnable: bool,

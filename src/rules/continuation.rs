@@ -53,8 +53,8 @@ impl Message {
     }
 
     /// True if the message has content for the agent, so that a step that runs no turn sets the
-    /// message aside for the next turn. A message about a task that still runs has none, nor has
-    /// one that triggers nothing, or one of the scheduler.
+    /// message aside for the next turn. False for a message about a task that still runs, for one
+    /// that triggers nothing, and for a `system_tick` that is not from a wake hint.
     pub fn is_input(&self) -> bool {
         let triggers = self.trigger_kind.is_some() && self.scheduler_tick().is_none();
         triggers && self.is_contentful() && !self.is_progress()
@@ -72,8 +72,8 @@ type ContinuationVerdict = (ContinuationClass, bool);
 
 /// Derives the continuation of a message; `None` for the kinds `control` and `task_status`, which
 /// trigger nothing. `prior` is the closure before the message, `waits` are all open waits,
-/// `unmatched` is the policy for input that no row of the contract's table matches. A message of
-/// the scheduler always starts a turn while its reason holds.
+/// `unmatched` is the policy for input that no row of the contract's table matches. A
+/// `system_tick` of the scheduler starts a turn, unless its wait has ended or is bound.
 pub fn resolve(
     prior: &Closure,
     message: &Message,
@@ -105,8 +105,8 @@ pub fn resolve(
     })
 }
 
-/// Returns the verdict on a message of the scheduler: run a turn, unless the message is about a
-/// wait that has ended meanwhile.
+/// Returns the verdict on a `system_tick` of the scheduler: run a turn, unless it is about the
+/// expiry or recheck of a wait that has ended or was bound to another message meanwhile.
 fn scheduled(tick: SchedulerTick, wait: Option<WaitId>, waits: &[Wait]) -> ContinuationVerdict {
     let still_waits = || waits.iter().any(|other| Some(other.id) == wait && other.is_waiting());
     match tick {
@@ -149,7 +149,7 @@ fn while_waiting(
     }
 }
 
-/// Applies the rule for a prior closure other than `waiting`.
+/// Returns the class of a continuation after any closure but `waiting`.
 fn while_free(message: &Message, kind: TriggerKind) -> ContinuationClass {
     let reenters = match kind {
         TriggerKind::OperatorInput | TriggerKind::TimerFire | TriggerKind::InternalFollowup => true,

@@ -10,8 +10,8 @@ use crate::model::task::{ChildEnd, TaskStatus};
 use super::projection::closure;
 use super::stall::has_input;
 
-/// Returns the end of a delegation; `None` while it lasts. `settled` is the end of the delegated
-/// message. Stopping the child ends the delegation too, so no parent waits for ever.
+/// Returns the end of a delegation; `None` while it lasts. `settled`: settlement of the delegated
+/// message. A stop of the child ends the delegation too, so that no parent waits for ever.
 pub fn end(child: &Records, settled: Option<&Settlement>) -> Option<ChildEnd> {
     let state = &child.state;
     let name = &state.agent;
@@ -51,7 +51,7 @@ pub fn end(child: &Records, settled: Option<&Settlement>) -> Option<ChildEnd> {
     None
 }
 
-/// True if an agent has no run, no held run, no pending recovery and an empty inbox.
+/// True if the agent has no run, no held run, no pending recovery, no pending hint and no input.
 fn is_idle(records: &Records) -> bool {
     let (state, inbox) = (&records.state, &records.inbox);
     let does_nothing = state.current_run.is_none()

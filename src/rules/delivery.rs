@@ -17,7 +17,7 @@ pub struct Delivery {
     pub body: Option<Body>,
     /// Sender's key of this delivery; a repeated delivery has the same key.
     pub key: Option<String>,
-    /// References to the delivery's origin.
+    /// Facts about the request and its sender, such as chosen headers, to be stored as evidence.
     pub source_refs: Vec<String>,
     pub surface: DeliverySurface,
     /// Hops of the turn or task that sends the delivery; absent for other senders.
@@ -47,8 +47,8 @@ impl AdmittedDelivery {
 /// Maximum length of a delivery's deduplication key, in bytes.
 pub const KEY_MAX: usize = 200;
 
-/// Admits a delivery through an active trigger. The result has the authority `integration_signal`
-/// and the scope of the trigger, whatever the sender names.
+/// Converts a delivery through an active trigger. The result has the scope of the trigger and the
+/// authority `integration_signal`, whatever the sender names.
 pub fn admit(
     trigger: &Trigger,
     delivery: Delivery,

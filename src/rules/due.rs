@@ -25,7 +25,7 @@ pub fn next_due(records: &Records) -> Option<Time> {
 /// Returns the earliest time at which a step has something to do other than report a stall.
 pub fn next_wake(records: &Records) -> Option<Time> {
     let state = &records.state;
-    // A limit is exceeded from one millisecond after it, so a step before that would do nothing.
+    // A limit is exceeded one millisecond after its time, so an earlier step would do nothing.
     let past = |limit: Time| limit.after(Span::from_millis(1));
     let over = deadline(state, &records.policy.timeouts).map(|(limit, _)| past(limit));
     if state.moved.is_some() {
@@ -104,7 +104,7 @@ pub fn longer_than(records: &Records, now: Time, after: Span) -> Option<Overdue>
         return None;
     }
     let causes = causes(records, now);
-    // A backoff or a held run delays the step that takes up input.
+    // While a backoff lasts or a run is held, no step takes up input, so the delay starts later.
     let delayed = recovery_at(state).or(state.held.as_ref().and_then(|held| held.not_before));
     let began = [Some(state.execution.since), state.stepped_at, delayed];
     let since = causes.min().into_iter().chain(began.into_iter().flatten()).max()?;
@@ -123,7 +123,7 @@ pub fn has_step(records: &Records, now: Time) -> bool {
             || decide(&project(records, now)).moves())
 }
 
-/// Returns the start times of everything that waits for a step.
+/// Returns the times since which messages, hints, files, due times, a run and work need a step.
 fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
     let (state, inbox) = (&records.state, &records.inbox);
     let waits = WaitsByItem::of(&records.waits);
@@ -134,7 +134,7 @@ fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
         inbox.hints.first().or(state.pending_wake_hint.as_ref()).map(|hint| hint.created_at),
         inbox.dropped_at,
         next_due(records).filter(|due| *due <= now),
-        // The tick of the run has died; the end of its lease is the only known time.
+        // The run's `tick` process has died, at a time of which only the end of the lease is known.
         state.current_run.as_ref().map(|run| run.lease_expires_at),
         work,
     ];

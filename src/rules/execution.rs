@@ -52,7 +52,7 @@ pub fn check(from: ExecutionState, to: ExecutionState) -> Result<(), Refusal> {
     Err(Refusal::action(from, to, format!("invalid state transition: {from} -> {to}")))
 }
 
-/// Returns the command by which the operator can continue in this state, for the hint of a refusal.
+/// Returns the command with which the operator can continue, for the hint of a refusal.
 pub fn way_on(state: &State) -> String {
     let agent = &state.agent;
     if state.status == Status::Stopped && state.current_run.is_some() {
@@ -103,12 +103,12 @@ pub fn agrees(state: ExecutionState, status: Status) -> bool {
     status == Status::Stopped || statuses(state).contains(&status)
 }
 
-/// Returns the end of an agent's timeout, and the failure reason (contract, execution §4); `None`
-/// in a state without a timeout, or with one that is switched off. While the agent is being
-/// stopped, the timeout ends when its processes are killed. `None` also before a start begins, for
-/// a held run whose resume time or resource holder is known (a failure would not shorten its wait),
-/// and for a message that is held for the operator. For any other run that waits for resources, the
-/// timeout starts at the first consecutive deferral.
+/// Returns the time at which the present execution state times out, and the failure reason
+/// (contract, execution §4); `None` in a state without a timeout, or with one that is switched off.
+/// While the agent is being stopped, this is the time at which its processes are killed. `None`
+/// also before a start begins, for a held run whose resume time or resource holder is known (its
+/// failure would not shorten its wait), and for a message that is held for the operator. For other
+/// runs that wait for resources, the timeout counts from the first consecutive deferral.
 pub fn deadline(state: &State, timeouts: &Timeouts) -> Option<(Time, &'static str)> {
     let (execution, held) = (&state.execution, state.held.as_ref());
     let mut since = execution.since;

@@ -1,5 +1,5 @@
-//! Forecast of the effect of a message or hint, if it arrived now. For people and scripts; no
-//! decision depends on a forecast.
+//! Forecast of the effect that a message or hint would have if it arrived now, for people and
+//! scripts. No decision depends on a forecast.
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -40,13 +40,13 @@ pub fn fires_a_turn(records: &Records, timer: &Timer) -> bool {
     runs_turn(records, &own_message(records, MessageKind::TimerTick, body, timer.next_at))
 }
 
-/// Returns a message of dormouse itself, as far as a forecast depends on it.
+/// Returns a message as dormouse itself sends it, with the fields on which a forecast depends.
 fn own_message(records: &Records, kind: MessageKind, body: Body, at: Time) -> Message {
     let (id, agent) = (MessageId(Uuid::nil()), records.state.agent.clone());
     Message { trigger_kind: trigger_kind(kind), ..Message::new(id, agent, kind, speaker_of(kind), body, at) }
 }
 
-/// True if an item is runnable, so that a hint leads to one more turn for it.
+/// True if a work item is runnable, so that a hint leads to one more turn for the item.
 pub fn has_runnable_work(records: &Records) -> bool {
     runnable_work(records).is_some()
 }

@@ -18,7 +18,7 @@ use DecisionKind::{
     WaitForExternalChange, WaitForOperator, WaitForResources, WaitForTask, WaitForTimer,
 };
 
-/// One rule of the list that decides a step. The kind of its decision tells if the agent changes.
+/// Rung of the ladder: a rule that decides a step or leaves the decision to the next rung.
 pub struct Rung {
     /// Number of the rung in the contract, from 1.
     pub number: u8,
@@ -76,7 +76,7 @@ fn decision(action: StepAction, kind: DecisionKind, reason: &str) -> Decision {
     Decision { action, report: DecisionReport::new(kind, reason) }
 }
 
-/// Returns the decision to rest because of a work item.
+/// Returns the decision that the agent rests, because of a work item if `item` names one.
 fn rest_on(item: Option<WorkId>, kind: DecisionKind, reason: &str) -> Decision {
     let report = DecisionReport { work_item_id: item, ..DecisionReport::new(kind, reason) };
     Decision { action: StepAction::Rest, report }
@@ -94,7 +94,7 @@ fn of_message(
     Decision { action, report: DecisionReport { message_id, work_item_id, task_id, continuation, ..report } }
 }
 
-/// Returns the decision for an agent that is stopped or not started; `None` for any other.
+/// Returns the decision of rung 1 for an agent that is stopped or not started; `None` for others.
 pub(super) fn closed(gate: Gate) -> Option<Decision> {
     match gate {
         Gate::Stopped => Some(decision(StepAction::Stay, Stop, "stopped")),
@@ -113,7 +113,7 @@ pub(super) fn running(run_id: Option<RunId>, away: Option<&Away>) -> Decision {
         Some(Away::Directory { .. }) => {
             ("turn_elsewhere", away.iter().map(|away| format!("it runs {away}")).collect())
         }
-        // A run on another machine is reported like a run here, because both use the same records.
+        // A run on another machine is reported like a run on this one, because they share records.
         Some(Away::Machine { .. }) | None => (Decision::TURN_IN_PROGRESS, Vec::new()),
     };
     let report = DecisionReport { run_id, evidence, ..DecisionReport::new(Noop, reason) };
@@ -167,7 +167,7 @@ fn held_may_not(facts: &Projection) -> Option<Decision> {
     }
 }
 
-/// Returns the next message and its continuation, if a turn runs for the message.
+/// Returns the message at the head of the queue with its continuation, if a turn runs for it.
 fn next_with_reentry(facts: &Projection) -> Option<(&QueuedMessage, &Continuation)> {
     let message = facts.message.as_ref()?;
     let continuation = message.continuation.as_ref().filter(|continuation| continuation.model_reentry)?;
@@ -202,7 +202,7 @@ fn wake_hint(facts: &Projection) -> Option<Decision> {
     emit(Tick::WakeHint { key: hint.key.clone() })
 }
 
-/// True if an item is runnable, and has caused a `system_tick` message exactly if `ticked` is true.
+/// True if a work item is runnable, and had a `system_tick` already (`ticked`) or not yet.
 fn is_runnable(work: &WorkFact, ticked: bool) -> bool {
     work.state == SchedulingState::Runnable && work.ticked == ticked
 }
@@ -247,7 +247,7 @@ fn agent_task_wait(facts: &Projection) -> Option<Decision> {
     Some(Decision { action: StepAction::Rest, report })
 }
 
-/// Returns the decision for the current item, else for the oldest other item that waits.
+/// Returns the decision to rest on the current item, else on the oldest other item that waits.
 fn work_waits(facts: &Projection) -> Option<Decision> {
     let rests = |work: &WorkFact| {
         let (kind, reason) = match waiting_reason(work.state)? {

@@ -18,7 +18,7 @@ const DAY: Span = Span::from_secs(24 * 3600);
 /// Dollars are counted in billionths, so that ten times ten cents are exactly one dollar.
 const PARTS_OF_A_DOLLAR: f64 = 1e9;
 
-/// Amount left of each limit that the policy sets, with the running turn already subtracted.
+/// Amount left of each limit that the policy sets. The running turn counts as a used turn.
 #[serde_with::skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -59,8 +59,8 @@ pub fn shortage(state: &State, limits: &Limits, now: Time) -> Option<Shortage> {
     ]
     .into_iter()
     .flatten()
-    // A limit that is never renewed counts as the last. The reversed order makes `max_by_key`
-    // return the first of several limits that are renewed at one time.
+    // A limit that is never renewed counts as renewed last. The reversed order makes `max_by_key`
+    // return the first listed of several limits that are renewed at the same time.
     .rev()
     .max_by_key(|shortage| (shortage.back_at.is_none(), shortage.back_at))
 }
@@ -72,7 +72,7 @@ fn reached(resource: Resource, used: String, since: Time, back_at: Option<Time>)
     Shortage { resource, evidence, back_at, is_occupied: false }
 }
 
-/// Returns a sum of dollars without rounding errors of the additions, as a finite number.
+/// Rounds a sum of dollars to billionths, against errors of the additions. The result is finite.
 pub fn dollars(sum: f64) -> f64 {
     let parts = (sum * PARTS_OF_A_DOLLAR).round();
     if parts.is_finite() { parts / PARTS_OF_A_DOLLAR } else { sum.min(f64::MAX) }
@@ -101,7 +101,7 @@ pub fn count_turn(spending: &mut Spending, claimed_at: Time, now: Time, terminal
     for (length, slot) in windows(spending) {
         let start = start(length, claimed_at);
         let spent = current(slot, start, now);
-        // The usage of a past hour or day is no longer stored, so a turn from then is not counted.
+        // Usage is stored only for the current hour and day, so an earlier turn is not counted.
         if spent.since == start {
             spent.turns = spent.turns.saturating_add(1);
         }
@@ -120,9 +120,9 @@ pub fn count_usage(spending: &mut Spending, now: Time, usage: &Usage) {
     }
 }
 
-/// Returns the stored usage of an hour or day, after a reset to zero if it started before `start`.
-/// A stored start after `now`, which a wrong clock wrote, becomes `start`, so that the usage still
-/// counts.
+/// Returns the stored usage of the hour or day that begins at `start`. Usage of an earlier one is
+/// first reset to zero. A stored begin after `now`, which a wrong clock wrote, becomes `start`, so
+/// that the usage still counts.
 fn current(slot: &mut Option<Spent>, start: Time, now: Time) -> &mut Spent {
     let spent = slot.get_or_insert(Spent::nothing(start));
     if spent.since > now {

@@ -4,8 +4,8 @@ use crate::model::attention::{FailureTold, PendingTransition};
 use crate::model::id::RunId;
 use crate::model::state::State;
 
-/// Adds the run and the message to each transition of a transaction, which concerns at most one
-/// run. `about` is the run that the events of the transaction name.
+/// Adds the run and the message to each transition of one transaction, which concerns at most one
+/// run: the current run, else `about`, which is the run that the transaction's events name.
 pub fn with_run(
     transitions: Vec<PendingTransition>,
     state: &State,

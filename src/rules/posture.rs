@@ -43,7 +43,7 @@ impl PostureReport {
     }
 }
 
-/// Returns the posture of an agent: the first condition that is true decides.
+/// Returns the posture of an agent, by the first row of the contract's table that is true.
 pub fn posture(records: &Records) -> PostureReport {
     let state = &records.state;
     if state.status == Status::Stopped {
@@ -120,7 +120,7 @@ pub fn runnable_work(records: &Records) -> Option<&WorkItem> {
     current.filter(is_runnable).or_else(|| records.works.iter().find(is_runnable))
 }
 
-/// Returns the first report that `report` gives for an open item, in order of creation.
+/// Returns what `report` gives for the oldest open work item for which it gives a report.
 fn open_item(records: &Records, report: fn(&WorkItem) -> Option<PostureReport>) -> Option<PostureReport> {
     let open = records.works.iter().filter(|item| is_open(item));
     open.filter_map(|item| Some(report(item)?.about_work(item))).next()
@@ -145,7 +145,7 @@ fn held(state: &State) -> Option<PostureReport> {
     Some(PostureReport { message_id: Some(held.message_id), ..report })
 }
 
-/// Returns the oldest active wait of a kind, on the agent itself or on an open work item.
+/// Returns the oldest wait of a kind that blocks the agent itself or an open work item.
 fn active_wait(records: &Records, kind: WaitKind) -> Option<&Wait> {
     let on_open_item = |wait: &Wait| match wait.work_item_id {
         None => true,

@@ -8,7 +8,7 @@ use crate::model::time::{Span, Time};
 use super::execution::is_over;
 
 /// Returns the reason why the turn should yield, for output at a safe point. `None`: the turn may
-/// continue, as it always may while an open section has time left.
+/// continue, as it always may while an open critical section has time left.
 pub fn asks_to_yield(run: &CurrentRun, now: Time) -> Option<&str> {
     let stopped = run.stopping.as_ref().map(|stopping| stopping.reason.as_deref().unwrap_or("stopped"));
     let asked = run.preemption.as_ref().map(|request| request.reason.as_str());
@@ -21,8 +21,8 @@ pub fn protected_until(run: &CurrentRun, now: Time) -> Option<Time> {
     run.sections.iter().map(|section| section.until).max().filter(|until| !is_over(*until, now))
 }
 
-/// Returns the time at which the processes of a run are killed if it is stopped now: the grace
-/// starts after the critical section, which counts for `max_section` at most.
+/// Returns the time at which the processes of a run are killed if the run is stopped now: `grace`
+/// after the end of its critical section, which counts for `max_section` at most.
 pub fn kill_at(run: &CurrentRun, now: Time, max_section: Span, grace: Span) -> Time {
     protected_until(run, now).map_or(now, |until| until.min(now.after(max_section))).after(grace)
 }
@@ -55,12 +55,12 @@ pub fn will_be_suspended(run: &CurrentRun) -> bool {
     run.yielded_at.is_some() && !is_being_ended(run)
 }
 
-/// Returns the reason for which a run that yielded is suspended.
+/// Returns the reason of the suspension of a run that has yielded.
 pub fn why_suspended(run: &CurrentRun) -> &str {
     run.preemption.as_ref().map_or("its turn yielded", |request| &request.reason)
 }
 
-/// True if a queued message is for the running turn: `interject` from the operator.
+/// True for an operator's message of priority `interject`, which a running turn receives.
 pub fn is_interjection(message: &Message) -> bool {
     message.priority == Priority::Interject && message.origin.kind == OriginKind::Operator
 }

@@ -44,7 +44,7 @@ pub fn next_of<A>(agents: impl Iterator<Item = (A, Rank)>, machines: usize, chan
     (drawn < agents.len()).then(|| agents.swap_remove(drawn).0)
 }
 
-/// Running turn that occupies a resource for which another agent waits.
+/// Running turn of an agent, which may occupy a resource for which another agent waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occupying {
     pub agent: AgentName,
@@ -60,8 +60,8 @@ pub struct Occupying {
 }
 
 /// Returns the turn that should release a resource to `agent`, which lacks it: of the turns whose
-/// priority number is higher by `margin` or more, the least urgent, and among equals the latest.
-/// `None` if a turn was already asked for this agent.
+/// priority number is higher by `margin` or more, the least urgent, and of equals the latest.
+/// `None` if there is no such turn, or if a turn was already asked for this agent.
 pub fn to_make_way<'a>(
     agent: &AgentName,
     priority: i32,

@@ -30,7 +30,7 @@ pub enum Gate {
     Stopped,
 }
 
-/// Delay before a failed agent is recovered; over at once if a recovery was interrupted.
+/// Pause before a failed agent recovers. If its recovery was interrupted, the pause is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     pub until: Time,
@@ -64,7 +64,7 @@ pub struct QueuedMessage {
     pub continuation: Option<Continuation>,
 }
 
-/// Pending wake hint. `seen`: a step has already created a `system_tick` message for its key.
+/// Pending wake hint. `seen`: a step has already emitted the `system_tick` with its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingHint {
     pub key: String,
@@ -77,7 +77,7 @@ pub struct WorkFact {
     pub id: WorkId,
     pub revision: u64,
     pub state: SchedulingState,
-    /// True if this revision has caused a `system_tick` message, and no wake hint came since.
+    /// True if this revision had its `system_tick`; for runnable work only if no hint came since.
     pub ticked: bool,
     pub wait_id: Option<WaitId>,
     pub task_id: Option<TaskId>,
@@ -176,7 +176,7 @@ fn is_put_off(state: &State) -> bool {
     state.held.is_some() && state.last_turn.as_ref().is_some_and(put_off)
 }
 
-/// Converts a status: the gate is open unless the agent is stopped or has not been started.
+/// Returns the gate for a status: open unless the agent is stopped or was never started.
 pub(super) fn gate(status: Status) -> Gate {
     match status {
         Status::Stopped => Gate::Stopped,

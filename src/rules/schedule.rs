@@ -11,13 +11,13 @@ use super::calendar;
 /// Maximum number of missed fires that are sent one by one.
 pub const CATCH_UP_MAX: u64 = 100;
 
-/// Maximum number of fires of a cron schedule that are counted.
+/// Maximum number of due fires of a cron schedule that are counted.
 const COUNTED_MAX: u64 = 100_000;
 
 /// Minimum interval between two fires of a timer, or between two rechecks of a wait.
 pub const SHORTEST: Span = Span::from_secs(1);
 
-/// Returns the first fire of a schedule. Refuses a schedule that never fires or is invalid.
+/// Returns the first fire of a new schedule. Refuses one that never fires or is invalid.
 pub fn check(schedule: &Schedule, now: Time) -> Result<Time, Refusal> {
     match schedule {
         Schedule::At { at } => Ok(*at),

@@ -20,7 +20,7 @@ pub struct SignedRequest<'a> {
     pub in_path: Option<&'a str>,
 }
 
-/// Trigger's way of verification, with the hash of its secret.
+/// Trigger's way of verification and the hash of its secret, for a check of a request.
 pub struct Capability<'a> {
     pub verify: &'a Verify,
     pub secret_sha256: &'a str,
@@ -28,7 +28,7 @@ pub struct Capability<'a> {
     pub key: Option<&'a [u8]>,
 }
 
-/// Proof that the sender has the secret, as found in a request.
+/// Kind of proof that a request contains: the secret itself, or a signature made with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shown {
     Said,
@@ -62,7 +62,7 @@ pub fn is_secret(known: &Capability<'_>, said: &[u8]) -> bool {
 }
 
 /// Returns the secret that a request contains: in `Authorization: Bearer`, as the password of
-/// `Authorization: Basic`, in GitLab's header, or in the path for a trigger that allows that.
+/// `Authorization: Basic`, in `X-Gitlab-Token`, or in the path for a trigger that allows that.
 fn said(verify: &Verify, request: &SignedRequest<'_>) -> Option<Vec<u8>> {
     if let Some(secret) = request.in_path {
         return (*verify == Verify::Url).then(|| secret.as_bytes().to_vec());

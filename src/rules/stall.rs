@@ -86,8 +86,8 @@ pub fn is_stalled(item: &WorkItem, waits: &WaitsByItem<'_>) -> bool {
     item.state == WorkState::Open && item.blocked_by.is_some() && !comes_back && waits.on(item.id).is_empty()
 }
 
-/// Maximum number of questions with an attention each, and maximum length of their texts in
-/// characters, because they are in `state.json`.
+/// Maximum number of questions that get an attention of their own, and maximum length of their
+/// texts in characters, because `state.json` contains these attentions.
 const QUESTIONS: usize = 500;
 const TEXT: usize = 400;
 

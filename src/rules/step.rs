@@ -1,4 +1,4 @@
-//! One step (contract, semantics §8): preparations, then the decision.
+//! One step (contract, semantics §8): preparatory actions, then the decision.
 //!
 //! `tick` executes each returned action and asks again until a decision is returned. The dry runs,
 //! `explain` and `next-wake` do so too, but on their own copy of the records.
@@ -37,7 +37,7 @@ pub enum Submissions {
     NoMore,
 }
 
-/// Action of a step before it loads the records. The step runs the action without the lock.
+/// Action of a step before it loads the records, run without the agent's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
     /// Notify hooks of committed changes, which a killed process has left pending.
@@ -46,7 +46,7 @@ pub enum Before {
     Settle(RunId),
     /// Deliver messages to other agents, which a killed process has left in the outbox.
     Deliver,
-    /// Run the due actions of open tasks.
+    /// Begin, settle, stop or end the open tasks for which that is due.
     LookAfterTasks,
 }
 
@@ -91,7 +91,7 @@ pub fn first(state: &State, tried: &mut Tried) -> Option<Before> {
     }
 }
 
-/// Result of a step, as far as the records alone determine it.
+/// Result of one call of [`step`], as far as the records alone determine it.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// Records after due input was taken in, with the uncommitted changes.

@@ -27,7 +27,7 @@ pub enum WakeSource<'a> {
     From(&'a str),
     /// Any event or hint from this source, because the wait names no resource.
     FromAbout(&'a str),
-    /// Event with content that names no wait, no resource, no trigger of a wait and no other item.
+    /// Event with content that names no wait, resource or trigger of a wait, or other work item.
     ExternalEvent,
     /// Message that reports the end of a timer wait.
     Timer,
@@ -98,7 +98,7 @@ impl<'a> WakeSource<'a> {
         }
     }
 
-    /// True if a message from this source ends the wait, at the latest when its turn has completed.
+    /// True if a message from this source ends the wait, at the latest after the turn that it runs.
     pub fn ends_wait(self) -> bool {
         self != WakeSource::Recheck
     }

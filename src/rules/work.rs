@@ -8,8 +8,8 @@ use crate::model::records::Records;
 use crate::model::wait::{Wait, WaitKind};
 use crate::model::work::{PlanStatus, Readiness, SchedulingState, Ticked, WorkItem, WorkState};
 
-/// Active, unbound waits on work items, grouped by item once, so that reading all items takes one
-/// pass over the waits.
+/// Waits on work items that are active and not bound to a message, grouped by item once, so that
+/// reading all items takes one pass over the waits.
 #[derive(Debug)]
 pub struct WaitsByItem<'a>(BTreeMap<WorkId, Vec<&'a Wait>>);
 
@@ -70,7 +70,7 @@ pub fn waiting_reason(state: SchedulingState) -> Option<WaitingReason> {
     WAITING.iter().find(|(waiting, ..)| *waiting == state).and_then(|(.., reason)| *reason)
 }
 
-/// True if the item had its `system_tick`, and since then no hint came and the item is unchanged.
+/// True if the item had a `system_tick` since its last change and since the agent's last hint.
 pub fn is_spent(records: &Records, item: &WorkItem) -> bool {
     item.ticked == Some(Ticked { revision: item.revision, wakes: records.state.counters.wakes })
 }

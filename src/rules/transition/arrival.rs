@@ -34,8 +34,8 @@ pub fn own_message(draft: &mut Draft, kind: MessageKind, body: Body) -> Message 
     message(draft.records.state.agent.clone(), kind, from, body, &mut draft.stamp)
 }
 
-/// Returns the reason why a message must not be taken up any more; `None` if it may be. `first` is
-/// the message that was admitted first under the same `dedupe_key`.
+/// Returns the reason why a message must not be taken up any more; `None` if it may be taken up.
+/// `first` is the message that was admitted first under the same `dedupe_key`.
 pub fn staleness(message: &Message, first: Option<MessageId>, now: Time) -> Option<Staleness> {
     // A message with an earlier attempt or interruption has been started, so it does not expire.
     let has_begun = message.attempt > 1 || message.setbacks.interruptions > 0;

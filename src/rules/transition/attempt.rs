@@ -20,7 +20,7 @@ use super::gate::give_up;
 use super::resources::needs_operator;
 use super::settlement::settle_message;
 
-/// Attempt of a message that did not complete.
+/// Failed attempt of a message, for [`fail_attempt`].
 pub(super) struct Attempt {
     /// Message, continuation and checkpoint of the run that has ended, in the form of a held run.
     pub held: HeldRun,
@@ -108,7 +108,7 @@ pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> 
     Ok(())
 }
 
-/// Returns the held run that replaces a run which has ended.
+/// Returns a held run for the message of an ended run, with the run's checkpoint and continuation.
 pub(super) fn held_after(run: &CurrentRun, setbacks: Setbacks) -> HeldRun {
     let held = HeldRun::new(run.message_id, run.continuation.clone());
     HeldRun { checkpoint: run.checkpoint, setbacks, ..held }

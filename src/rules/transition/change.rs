@@ -1,5 +1,5 @@
-//! Methods that add, change and end open records in a draft. A change applies to the working copy
-//! and to the transaction.
+//! Methods that add, change and end open records in a draft (transaction in preparation). A change
+//! applies to the draft's copy of the records and to the transaction.
 
 use crate::model::record::OpenRecord;
 use crate::model::records::Records;
@@ -71,7 +71,7 @@ impl Draft {
         Some(records.remove(at))
     }
 
-    /// Moves a record that is no longer open to the archive.
+    /// Moves a record that [`Draft::take`] returned to the archive.
     pub fn end<R: Listed>(&mut self, record: &R) {
         self.archive(record.clone().ended());
     }

@@ -76,8 +76,8 @@ impl Draft {
         &self.puts
     }
 
-    /// Returns the size in bytes of the changes since `before`, an earlier copy of this draft.
-    /// Refuses a record above the size limit.
+    /// Returns the total size in bytes of the changes since `before`, a former copy of this draft.
+    /// Refuses a single record above the size limit of a record.
     pub fn made_since(&self, before: &Draft) -> Result<u64, Refusal> {
         let mut written = HashSet::new();
         let puts = self.puts[before.puts.len()..].iter().rev();
@@ -204,7 +204,7 @@ impl Draft {
         });
     }
 
-    /// Raises an attention for a question, unless this draft reports that its answer was lost.
+    /// Raises an attention for a question, unless this draft already reports its answer as lost.
     fn raise_question(&mut self, question: &Attention) -> Attention {
         let lost = self.raised.iter().filter(|told| told.subject == Subject::AnswerLost);
         if lost.filter_map(|told| told.about.wait_id).any(|wait| Some(wait) == question.about.wait_id) {
@@ -220,14 +220,14 @@ impl Draft {
         &self.raised
     }
 
-    /// Acknowledges the stored attentions for which `is_seen` returns true. Returns their number.
+    /// Acknowledges the stored attentions for which `is_seen` returns true. Returns how many were.
     pub fn acknowledge(&mut self, is_seen: impl Fn(&Attention) -> bool) -> u64 {
         let before = self.records.state.attention.take();
         let count = before.as_ref().map_or(0, |mark| mark.count);
         self.seen(count, before.and_then(|mark| mark.without(is_seen)))
     }
 
-    /// Acknowledges every attention. Returns their number.
+    /// Acknowledges every stored attention. Returns how many were unacknowledged.
     pub fn acknowledge_all(&mut self) -> u64 {
         let before = self.records.state.attention.take();
         self.seen(before.map_or(0, |mark| mark.count), None)
@@ -242,7 +242,7 @@ impl Draft {
         count
     }
 
-    /// Enters an execution state and records the cause. Error when no edge leads to that state.
+    /// Enters an execution state and logs the cause. Error when no edge leads there.
     pub fn enter(
         &mut self,
         to: ExecutionState,
@@ -267,8 +267,8 @@ impl Draft {
         Ok(())
     }
 
-    /// Removes the notifications that were sent, and marks those whose hook was killed. Keeps the
-    /// stored decision of a resting agent.
+    /// Removes the notifications `sent`, and marks those whose hook was `killed`, both given by
+    /// sequence number. Keeps the stored decision of a resting agent.
     pub fn strike_off(&mut self, sent: &[u64], killed: &[u64]) {
         self.touched = true;
         self.resting = self.records.state.resting.clone();
@@ -295,7 +295,7 @@ impl Draft {
         }
     }
 
-    /// Changes the status. Adds both statuses and the boundary (kind of action) to the last event.
+    /// Changes the status. Adds both statuses and the boundary (kind of change) to the last event.
     pub fn set_status(&mut self, status: Status, boundary: Boundary) {
         let previous = std::mem::replace(&mut self.records.state.status, status);
         if previous == status {
@@ -310,7 +310,7 @@ impl Draft {
         }
     }
 
-    /// Returns the last checkpoint of a message: of its live run, its held run, or its last run.
+    /// Returns the last checkpoint of a message: of its live or held run, else of its last run.
     pub fn checkpoint_of(&self, message: &Message) -> Option<Checkpoint> {
         let state = &self.records.state;
         let run = state.current_run.as_ref().filter(|run| run.message_id == message.id);
@@ -340,7 +340,7 @@ impl Draft {
         self.deletes.extend(delivered.into_iter().map(Delete::Outgoing));
     }
 
-    /// Stores the decision of the next step, which is valid as long as nothing changes.
+    /// Stores the decision that the next step would make. It is valid until anything changes.
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;
         self.resting = Some(report);
@@ -397,7 +397,7 @@ pub(super) fn without_nulls(mut data: Value) -> Value {
     data
 }
 
-/// Sets the fields of `state.json` that are derived from the other records.
+/// Updates the fields of `state.json` that are derived: next due time, number of open tasks.
 fn derive(records: &mut Records) {
     let due = next_due(records);
     let rests = matches!(records.state.status, Status::Asleep | Status::AwaitingTask);

@@ -54,8 +54,8 @@ pub(super) fn close(
     true
 }
 
-/// Stops the agent because the policy requires that after the last attempt, and notifies a person
-/// of the reason.
+/// Stops the agent after the last attempt of a message or recovery, as the policy requires, and
+/// notifies a person of the reason.
 pub(super) fn give_up(draft: &mut Draft, about: AttentionSubject, reason: impl Into<String>) {
     let itself = authority::agent(&draft.records.state.agent);
     close(draft, Span::ZERO, false, Some("recovery.on_exhausted".to_owned()), &itself);

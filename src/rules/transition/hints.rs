@@ -52,7 +52,7 @@ pub fn ignore_hints(draft: &mut Draft, why: &str) {
     }
 }
 
-/// Removes a pending wake hint whose message was already sent, because the hint blocks other hints.
+/// Removes the pending wake hint if its `system_tick` was emitted before: it blocks other hints.
 pub fn ignore_duplicate_hint(draft: &mut Draft) {
     if let Some(hint) = draft.records.state.pending_wake_hint.take() {
         ignore_hint(draft, &hint, "duplicate");
@@ -70,7 +70,7 @@ fn ignore_hint(draft: &mut Draft, hint: &WakeHint, why: &str) {
     draft.event(EventKind::WakeHintIgnored, None, data);
 }
 
-/// Returns the content of a hint for an event, because no message will contain it.
+/// Returns the content of a hint for the event log, because no message will contain the hint.
 fn content(hint: &WakeHint) -> Value {
     let WakeHint { source, reason, resource, body, .. } = hint;
     without_nulls(json!({ "source": source, "reason": reason, "resource": resource, "payload": body }))

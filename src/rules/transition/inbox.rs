@@ -1,5 +1,5 @@
-//! Messages without a turn, messages for later, messages of the scheduler, files that are not taken
-//! up, and the operator's decisions about ended messages and rejected files.
+//! Messages that get no turn, messages of the scheduler, inbox files that are not admitted, and the
+//! operator's decisions about ended messages and rejected files.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ pub fn not_delivered(draft: &mut Draft, message: &Message, reason: &str) {
     draft.raise(Subject::MessageDropped, AttentionSubject::message(message.id), why);
 }
 
-/// Settles a message without a turn. The context of the next turn will contain it.
+/// Settles a message without a turn. The context of the next turn will list the message.
 pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continuation>) {
     admitted(draft, &message);
     if let Some(continuation) = &continuation {
@@ -57,7 +57,7 @@ pub fn reduce(draft: &mut Draft, message: Message, continuation: Option<Continua
     settle_message(draft, message, settlement);
 }
 
-/// Records input of which no turn was notified, and the wait that kept the input from a turn.
+/// Records input that no turn has received, and the wait that kept the input from a turn.
 fn record_unseen(draft: &mut Draft, message_id: MessageId) {
     let prior = closure(&draft.records);
     let aside = &mut draft.records.state.set_aside;
@@ -72,7 +72,7 @@ fn record_unseen(draft: &mut Draft, message_id: MessageId) {
     aside.newest.drain(..surplus);
 }
 
-/// Queues the `system_tick` message for a fact that requires a turn. The next step runs that turn.
+/// Queues the `system_tick` message for `tick`, and records it, so that it is emitted only once.
 pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     let (now, state) = (draft.now(), &mut draft.records.state);
     let mut hint = None;
@@ -171,7 +171,7 @@ fn bury(draft: &mut Draft, archived: &Message, last: &Settlement, status: Messag
     let settlement = Settlement { reason: Some(reason.to_owned()), ..Settlement::new(status, draft.now()) };
     let line = Message { settlement: Some(settlement), ..archived.clone() };
     draft.archive(Archived::Message(Box::new(line)));
-    // The decision acknowledges the message's attention, unless that stands for several messages.
+    // The attention about this message is settled, unless it stands for several messages.
     draft.acknowledge(|seen| seen.about.message_id == Some(archived.id) && seen.count == 1);
 }
 
@@ -184,7 +184,7 @@ pub fn rejected(draft: &mut Draft, file: &str, reason: &str, stays: bool) {
     draft.raise(Subject::MessageRejected, AttentionSubject::file(file), format!("{reason} ({place})"));
 }
 
-/// Records a person's decision about a rejected file, and acknowledges its attention.
+/// Records a person's decision about a rejected file, and acknowledges the file's attention.
 pub fn decided_about_rejected(draft: &mut Draft, kind: EventKind, file: &str) {
     draft.event(kind, None, json!({ "path": file }));
     draft.acknowledge(|seen| {

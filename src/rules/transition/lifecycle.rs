@@ -42,8 +42,8 @@ pub fn create(agent: AgentName, policy: Policy, stamp: Stamp) -> Result<Transact
     draft.finish()
 }
 
-/// Begins a start that runs a hook before the agent takes up messages. For a new agent, restarts
-/// its `timeouts.init`.
+/// Begins a start whose hook runs before the agent takes up messages. For a new agent,
+/// `timeouts.init` counts from now. Refused if `by` may not start the agent.
 pub fn begin_start(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     may_start(&draft.records.state, by)?;
     let now = draft.now();
@@ -163,7 +163,7 @@ fn requeue_held(draft: &mut Draft) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Run, attempt or recovery that `fail` was called for.
+/// Subject of a call of `fail`: a run, the attempt of a held run, or a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
     /// Live run. The caller ends its processes, and the run is settled afterwards.
@@ -174,7 +174,7 @@ pub enum Given {
     Recovery,
 }
 
-/// Fails the live run, also during its shutdown, or the held run or the recovery.
+/// Marks the live run as failed, also during its shutdown, or fails the held run or recovery.
 pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refusal> {
     if reason.trim().is_empty() {
         return Err(Refusal::usage("empty_reason", "the reason is empty: say why the attempt has failed"));
@@ -205,7 +205,7 @@ pub fn fail(draft: &mut Draft, reason: &str, by: &Origin) -> Result<Given, Refus
     Ok(given)
 }
 
-/// Makes the next step try a message that waits for resources, at the operator's request.
+/// Makes the next step try a held message that waits for resources, at the operator's request.
 pub fn retry_held(draft: &mut Draft, by: &Origin) -> Result<(), Refusal> {
     let status = draft.records.state.status;
     release_hold(draft);

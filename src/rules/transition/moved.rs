@@ -60,13 +60,13 @@ pub fn follow_name(draft: &mut Draft, former: &AgentName, name: &AgentName) {
     }
 }
 
-/// Returns the state with a clone's claim. The claim is not committed by a draft, because it is
-/// pushed to the remote first.
+/// Returns the state with the claim of a clone. No draft commits the claim, because the clone must
+/// push the claim to the remote repository first.
 pub fn take(state: State, by: TickedBy) -> State {
     State { revision: state.revision + 1, resting: None, ticked_by: Some(by), ..state }
 }
 
-/// Releases the agent's claim by the clone `id`; with `None`, by any clone.
+/// Releases the agent from the claim of the clone with this `id`; with `None`, of any clone.
 pub fn let_go(draft: &mut Draft, id: Option<&str>) {
     let state = &mut draft.records.state;
     let is_meant = |by: &mut TickedBy| id.is_none_or(|id| by.id == id);

@@ -22,10 +22,10 @@ use super::timer;
 use super::wait;
 use super::work::{self, WorkChange};
 
-/// Facts that the rules can't derive from the agent's records: about other agents and the machine.
+/// Facts about other agents and the machine, which the agent's records do not contain.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct OutcomeContext {
-    /// Indexes of actions that the state of another agent prevents, each with the refusal.
+    /// Indexes of actions that the records of another agent forbid, each with the refusal.
     pub objections: Vec<(usize, Refusal)>,
     pub time_zone: String,
     /// Prose plans of the work items that actions of the outcome file complete.
@@ -61,8 +61,8 @@ pub fn apply(
     Ok(())
 }
 
-/// Refuses effects that are too large to be committed or read back. The turn then fails; otherwise
-/// the run could not be settled at all.
+/// Refuses effects of a turn that are too large to be committed or read back. The turn then fails;
+/// without this check its run could not be settled at all.
 fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     let made = after.made_since(before)?;
     Bound::effects(after.records.policy.limits.max_effects).check(made)?;
@@ -70,7 +70,7 @@ fn check_size(before: &Draft, after: &Draft) -> Result<(), Refusal> {
     if waiting.messages > waited.messages { OUTBOX.check(waiting.bytes) } else { Ok(()) }
 }
 
-/// Returns a trigger if it is active when the turn is settled.
+/// Returns the trigger if it was active when `context` was loaded, at the settlement of the turn.
 fn active(context: &OutcomeContext, id: TriggerId) -> Result<Trigger, Refusal> {
     let found = context.triggers.iter().find(|trigger| trigger.id == id);
     found
@@ -160,8 +160,8 @@ fn apply_action(
     Ok(())
 }
 
-/// Sends a message. A message to the agent itself is put into its inbox in this transaction; a
-/// message to another agent is put into the outbox and delivered after the commit.
+/// Sends a message. A message to the agent itself goes into its inbox in this transaction, or into
+/// a timer if it is for `later`; one to another agent goes to the outbox, for a later delivery.
 fn send(
     draft: &mut Draft,
     run: &CurrentRun,

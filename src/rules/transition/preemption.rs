@@ -107,7 +107,7 @@ pub fn open_section(
     let time = time.min(draft.records.policy.preemption.max_section);
     let run = current(draft, run_id)?;
     let is_to_end = run.condemned.is_some() || run.told.is_some() || is_overdue(run, now);
-    // A turn that must end could otherwise open section after section, and never be preempted.
+    // Otherwise a turn that must end could open one critical section after another.
     if run.sections.is_empty() && is_to_end {
         return Err(Refusal::new("preemption_overdue", format!("{run_id} should have yielded already"))
             .hint("run `dormouse yield` and exit; `dormouse safe-point` tells a turn in time"));
@@ -148,8 +148,8 @@ pub fn close_abandoned(draft: &mut Draft, is_abandoned: impl Fn(&CurrentRun, &Se
     }
 }
 
-/// Records that the `tick` process tells the turn of this run to end, so that commands inside the
-/// turn can read the reason.
+/// Records that the `tick` process asks the turn of this run to end and why, so that commands
+/// inside the turn can read the reason. The first reason stays.
 pub fn request_end(draft: &mut Draft, run_id: RunId, why: &str) {
     if let Ok(run) = current(draft, run_id)
         && run.told.is_none()
@@ -159,7 +159,7 @@ pub fn request_end(draft: &mut Draft, run_id: RunId, why: &str) {
     }
 }
 
-/// Closes the critical section with this number; without a number, the innermost section.
+/// Closes the open critical section with this number; without a number, the innermost one.
 pub fn close_section(draft: &mut Draft, run_id: RunId, number: Option<u32>) -> Result<Section, Refusal> {
     let run = current(draft, run_id)?;
     let at = match number {
@@ -269,8 +269,8 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     let reason = why_suspended(run);
     let request = run.preemption.as_ref();
     let made_way_for = request.and_then(|request| request.asked_by.clone());
-    // A run that has released a resource to another agent gets a pause of zero, so that it resumes
-    // as soon as the resource is available again.
+    // A run that has made way for another agent gets a pause of zero, so that it resumes as soon as
+    // the resource that it released is available again.
     let asked =
         request.and_then(|request| request.resume_after).or(made_way_for.as_ref().map(|_| Span::ZERO));
     // If both the request and the turn name a length of the suspension, the longer one counts.
@@ -298,7 +298,7 @@ pub(super) fn suspend(draft: &mut Draft, run: &CurrentRun) -> Result<(), Refusal
     Ok(())
 }
 
-/// Resumes a suspended run; the next step runs it.
+/// Lets a suspended run resume at the next step.
 pub fn resume(draft: &mut Draft) -> Result<(), Refusal> {
     let now = draft.now();
     let state = &mut draft.records.state;

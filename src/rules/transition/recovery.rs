@@ -41,7 +41,7 @@ pub fn complete(draft: &mut Draft) -> Result<(), Refusal> {
 }
 
 /// Fails a recovery: `recovering` → `failed`. The next recovery comes after a pause, which grows
-/// with each failure. The message loses no attempt.
+/// with each failure. The message whose failure began the recovery loses no attempt.
 ///
 /// After `max_attempts` failures in a row the agent stops, or retries after the longest pause, as
 /// the policy requires. No message becomes a dead letter, because no message has failed.
@@ -67,7 +67,7 @@ pub fn fail(draft: &mut Draft, reason: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Sets the pause after which a failed agent recovers.
+/// Sets the time at which the pause before the next recovery of a failed agent ends.
 pub(super) fn pause(draft: &mut Draft, reason: &str) {
     let policy = &draft.records.policy.recovery;
     let failures = draft.records.state.recovery_failures;

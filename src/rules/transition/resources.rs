@@ -68,7 +68,7 @@ pub fn lack(
         is_occupied: shortage.is_occupied,
         not_before: next_check(draft, shortage, looks),
         deferred: Some(shortage.deferred()),
-        // A run that stays suspended is not deferred, so it has no start of a deferral.
+        // A run that stays suspended is not deferred, so no start of deferrals is stored for it.
         deferred_since: (!made_way || again.is_none()).then(|| row.unwrap_or(draft.now())),
         looks,
         setbacks: if is_counted { base.setbacks.lacking() } else { base.setbacks },
@@ -86,7 +86,7 @@ pub fn lack(
         }
         return Ok(());
     }
-    // A message that was claimed before already has its admission event in the event log.
+    // The admission of a message that was claimed before is already in the event log.
     if before.is_none() && message.attempt == 1 && message.continuation.is_none() {
         admitted(draft, message);
     }
@@ -101,8 +101,8 @@ pub fn lack(
     Ok(())
 }
 
-/// Returns the run as deferred, or as held for the operator after `recovery.max_deferrals`
-/// deferrals.
+/// Returns the held run unchanged; after `recovery.max_deferrals` deferrals, as held for the
+/// operator.
 fn bounded(draft: &mut Draft, held: HeldRun, is_counted: bool) -> HeldRun {
     let times = held.setbacks.deferrals;
     if !is_counted || times < draft.records.policy.recovery.max_deferrals {
@@ -134,7 +134,7 @@ pub(super) fn needs_operator(draft: &mut Draft, held: HeldRun, why: String) -> H
     }
 }
 
-/// Acknowledges the attention of a held message, because the operator has decided about it.
+/// Acknowledges the attention about a message held for the operator, who has now decided.
 fn acknowledge_held(draft: &mut Draft, held: &HeldRun) {
     if held.needs_operator {
         let id = held.message_id;
@@ -142,8 +142,8 @@ fn acknowledge_held(draft: &mut Draft, held: &HeldRun) {
     }
 }
 
-/// Returns the deferral that a turn with exit status 75 requests in its outcome. A time that is
-/// later than `recovery.max_deferral` allows is reduced to that limit.
+/// Returns the deferral that a turn with exit status 75 requests in its outcome. A later time than
+/// `recovery.max_deferral` allows is replaced by the latest allowed time.
 pub(super) fn said(draft: &Draft, end: &TurnEnd) -> Deferred {
     let now = draft.now();
     let latest = now.after(draft.records.policy.recovery.max_deferral);
@@ -206,7 +206,7 @@ pub fn release_hold(draft: &mut Draft) {
     draft.records.state.held = Some(HeldRun { needs_operator: false, missing, ..held });
 }
 
-/// Calls [`try_now`] at a person's request, and resets the setbacks of the message.
+/// Like [`try_now`], at a person's request: also resets the setbacks of the message to 0.
 pub fn try_anew(draft: &mut Draft) -> bool {
     let now = draft.now();
     if !try_now(draft) {
@@ -255,7 +255,7 @@ pub fn drop_held(draft: &mut Draft, message: Message, reason: &str) -> Result<()
     Ok(())
 }
 
-/// Logs the event that a stopped run has released its workspace.
+/// Logs that the end of a stopped run has released its workspace directory `path`.
 pub fn released(draft: &mut Draft, run_id: RunId, path: &str) {
     draft.event(EventKind::WorkspaceReleased, Some(run_id), json!({ "path": path }));
 }

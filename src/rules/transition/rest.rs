@@ -12,7 +12,7 @@ use crate::rules::projection::closure;
 
 use super::draft::Draft;
 
-/// Maximum number of warnings that the state stores as already logged.
+/// Maximum number of warnings whose keys the state stores, because they are logged already.
 const ADVISED: usize = 64;
 
 /// Records the decision of a step that changes something, and the time of the step.
@@ -48,7 +48,7 @@ pub fn rest(draft: &mut Draft, decision: &Decision) {
     let unchanged =
         status == draft.records.state.status && draft.records.state.resting.as_ref() == Some(&next);
     if unchanged && draft.is_empty() {
-        // The decision is unchanged, but its time is missing or in the future.
+        // If a wrong clock dated the stored decision, the decision is stored again with this time.
         if draft.records.state.resting(draft.now()).is_none() {
             draft.rest(next);
         }

@@ -1,5 +1,5 @@
-//! End of a message: the message is moved from the inbox to the archive, and the waits for its
-//! answer are updated.
+//! End of a message: the message is moved from the inbox to the archive, and the waits that were
+//! bound to it are resolved or become active again.
 
 use serde_json::json;
 

@@ -60,7 +60,7 @@ fn start(draft: &mut Draft, message_id: MessageId) -> Result<(), Refusal> {
     draft.enter(ExecutionState::Running, Some(message_id), "turn command starts")
 }
 
-/// Completes a claim after its hook: enters `running`. Does nothing if the run has ended meanwhile,
+/// Starts the turn of a claim after its hook: enters `running`. Does nothing if the run has ended
 /// or is being ended.
 pub fn begin(draft: &mut Draft, run_id: RunId) -> Result<(), Refusal> {
     let state = &draft.records.state;
@@ -87,7 +87,7 @@ pub fn has_not_begun(state: ExecutionState) -> bool {
     matches!(state, ExecutionState::Scheduled | ExecutionState::Resumed)
 }
 
-/// Returns the state whose hook runs before a turn that is claimed in state `from`.
+/// Returns the state, `scheduled` or `resumed`, whose hook runs before a turn claimed in `from`.
 pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) -> Option<ExecutionState> {
     match from {
         ExecutionState::Completed | ExecutionState::Runnable | ExecutionState::Waiting => {
@@ -106,7 +106,7 @@ pub(super) fn hook_state(from: ExecutionState, pending: Option<ExecutionState>) 
     }
 }
 
-/// True if a claim in state `from` leads only to `running`, so that a hook needs more transitions.
+/// True if only `running` may follow `from`, so that a hook's state needs a longer way.
 fn goes_round(from: ExecutionState) -> bool {
     matches!(from, ExecutionState::Waiting | ExecutionState::WaitingResources)
 }

@@ -33,10 +33,10 @@ use super::settlement::drop_message;
 use super::timer::take_in_due;
 use super::wait::heal;
 
-/// Takes in everything that is due before the decision: drops stale messages, corrects times, fails
-/// states whose timeout is over, fires timers, and merges hints about one subject.
+/// Applies everything that is due before the decision: drops stale messages, corrects times, fails
+/// states whose timeout is over, repairs waits, fires timers, and merges hints about one subject.
 ///
-/// For a stopped agent, messages stay unchanged and hints are ignored.
+/// A stopped agent only loses its hints. For a booting one only times and its timeout are checked.
 pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
     match draft.records.state.status {
         Status::Booting => {
@@ -50,8 +50,8 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
-        // A message that is dropped at once is no longer the last interjection, so that it does not
-        // end a backoff.
+        // An interjection that is dropped now must not end a backoff, so it no longer counts as the
+        // last one.
         draft.records.inbox.last_interject.take_if(|last| *last == message.id);
         match why {
             Staleness::Settled => drop_settled(draft, &message),
@@ -111,7 +111,7 @@ pub fn set_lease_right(draft: &mut Draft, run_id: RunId) -> bool {
     true
 }
 
-/// Notifies a person, once for each stall, that the agent has been stalled for a day.
+/// Notifies a person that the agent has been stalled for a day, once for each stall.
 fn raise_stall(draft: &mut Draft) {
     let Some(stall) = stall(&draft.records) else { return };
     let is_due = notify_at(&draft.records).is_some_and(|at| at <= draft.now());
@@ -155,7 +155,7 @@ fn try_if_asked(draft: &mut Draft) {
     }
 }
 
-/// Sends one message about input that was set aside, once the wait that kept it out has ended.
+/// Emits one `system_tick` about set-aside input whose wait, which kept it from a turn, has ended.
 fn tick_for_unseen(draft: &mut Draft) {
     let waits = WaitsByItem::of(&draft.records.waits);
     let still_kept_out = |kept: &KeptOut| match (kept.wait_id, kept.work_item_id) {

@@ -31,7 +31,7 @@ pub enum TaskEnding {
     Lost(String),
 }
 
-/// Refuses a change of a task's status that the table in this function does not list.
+/// Refuses a change of a task's status that the contract's table of statuses does not list.
 pub fn check(from: TaskStatus, to: TaskStatus) -> Result<(), Refusal> {
     use TaskStatus::{Cancelled, Cancelling, Completed, Failed, Interrupted, Queued, Running};
     let leads = match from {
@@ -93,7 +93,7 @@ pub fn record(
     let id = TaskId(draft.stamp.mint());
     let state = &draft.records.state;
     let run = state.current_run.as_ref().filter(|_| by.in_turn);
-    // A turn that has completed its own item may still start a task, without an item.
+    // A turn that has completed its own work item may still start a task, which then has no item.
     let of_turn = run.and_then(|run| run.work_item_id).filter(|id| work::open(draft, *id).is_ok());
     let run_id = run.map(|run| run.run_id);
     let agent = state.agent.clone();
@@ -129,7 +129,7 @@ pub fn record(
     Ok(task)
 }
 
-/// Refuses a second delegation to a child, because the end of the first would be ambiguous.
+/// Refuses a delegation to the agent itself, or to a child that works on another delegation.
 fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     let state = &draft.records.state;
     if *child == state.agent {
@@ -144,7 +144,7 @@ fn check_child(draft: &Draft, child: &AgentName) -> Result<(), Refusal> {
     }
 }
 
-/// Returns the message to the child. The parent is the sender, in the role of the operator.
+/// Returns the message of a delegation to a child, with the parent in the role of the operator.
 fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message, Refusal> {
     check_size(&body, &draft.records.policy.limits)?;
     let from = Provenance {
@@ -155,7 +155,7 @@ fn assigned(draft: &mut Draft, child: &AgentName, body: Body) -> Result<Message,
     Ok(message(child.clone(), MessageKind::OperatorPrompt, from, body, &mut draft.stamp))
 }
 
-/// Returns the job for an event, without the text of a delegation, which the child agent gets.
+/// Returns the job for the event log, without the text of a delegation, which the child gets.
 fn named_job(job: &TaskJob) -> Value {
     match job {
         TaskJob::Command { .. } => json!(job),
@@ -181,8 +181,8 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Opt
     go_to(draft, id, TaskStatus::Running).map(Some)
 }
 
-/// Assigns open tasks to this machine, to which their agent was moved before any of them was
-/// started.
+/// Makes this machine the place of all open tasks, after the agent was moved here before any of
+/// them was started.
 pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
     let adopt = |task: &mut Task| {
         (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());
@@ -204,7 +204,7 @@ pub fn handed_over(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     go_to(draft, id, TaskStatus::Running).map(drop)
 }
 
-/// Records that a task is to end. Idempotent.
+/// Records that a task is to be cancelled. Idempotent.
 pub fn cancel(draft: &mut Draft, id: TaskId) -> Result<Task, Refusal> {
     let task = open(draft, id)?;
     if task.status == TaskStatus::Cancelling {

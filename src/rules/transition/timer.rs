@@ -202,7 +202,7 @@ fn fire_message(draft: &mut Draft, timer: &Timer, at: Time, missed: u64) -> Mess
     message
 }
 
-/// Messages about a deadline of a wait: first word of the text, and prefix of the idempotency key.
+/// Kinds of messages about a wait: first word of the text, and prefix of the idempotency key.
 const EXPIRED: (&str, &str) = ("expired", EXPIRY_KEY);
 const RECHECK: (&str, &str) = ("recheck", RECHECK_KEY);
 
@@ -226,7 +226,7 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     }
     let recheck = is_due(wait.recheck_due());
     if let Some(at) = recheck {
-        // An expired wait needs no recheck.
+        // An expired wait needs no message about its recheck.
         if expiry.is_none() {
             told.push((Some(RECHECK), at));
         }
@@ -246,9 +246,9 @@ fn meet_deadlines(draft: &mut Draft, mut wait: Wait) {
     draft.change::<Wait>(wait.id, |replaced| *replaced = wait);
 }
 
-/// Returns the message about a deadline of a wait. For the end of a timer wait `tick` is `None`,
-/// and the message is an ordinary trigger without idempotency key. For an expiry or a recheck the
-/// message is a `system_tick` with a key, and starts a turn despite other waits.
+/// Returns the message about a deadline of a wait. At the end of a timer wait `tick` is `None`, and
+/// the message is a `timer_tick` without idempotency key. For an expiry or a recheck it is a
+/// `system_tick` with a key, and starts a turn despite other waits.
 fn deadline_message(draft: &mut Draft, wait: &Wait, tick: Option<(&str, &str)>, at: Time) -> Message {
     let (kind, text) = match tick {
         None => (MessageKind::TimerTick, wait.reason.clone()),
@@ -257,7 +257,7 @@ fn deadline_message(draft: &mut Draft, wait: &Wait, tick: Option<(&str, &str)>, 
     let mut message = own_message(draft, kind, Body::Text { text });
     message.id = MessageId(draft.stamp.mint_at(at));
     message.created_at = at;
-    // Even background messages from before the deadline must precede this message.
+    // Background messages from before the deadline must precede this message in the queue.
     if draft.records.inbox.has_background {
         message.priority = Priority::Background;
     }

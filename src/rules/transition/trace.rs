@@ -1,4 +1,4 @@
-//! Traces of a run: its end, its output and usage, and its archived record.
+//! Records of a run's end: how it ended, its usage, the last turn in the state, and the archive.
 
 use serde_json::json;
 
@@ -111,7 +111,7 @@ pub(super) fn verdict(end: &TurnEnd) -> RunEnd<'_> {
     }
 }
 
-/// Returns a text, cut at a character boundary to the limit of a record.
+/// Returns a text, cut at a character boundary to at most [`KEPT_MAX`] bytes.
 pub(super) fn cut(text: &str) -> String {
     let mut end = text.len().min(KEPT_MAX);
     while !text.is_char_boundary(end) {
@@ -172,7 +172,7 @@ pub(super) fn archive(draft: &mut Draft, run: &CurrentRun, ended: RunEnd<'_>, cl
         "closure": closure.outcome,
         "reason": reason,
     });
-    // An end that no process saw was logged as `run_interrupted`, except if a stop caused it.
+    // An end that no process saw was logged as `run_interrupted`, unless a stop ended the run.
     if seen.is_some() || terminal == Terminal::Aborted {
         draft.event(EventKind::RunSettled, Some(run.run_id), without_nulls(data));
     }

@@ -42,7 +42,7 @@ pub fn create(draft: &mut Draft, new: NewTrigger) -> Result<Trigger, Refusal> {
     Ok(trigger)
 }
 
-/// Assigns a trigger to a wait. Refused if no outside system can end the wait, or it has a trigger.
+/// Assigns a trigger to an active wait. Refused if it has one, or no outside system can end it.
 fn belong_to(draft: &mut Draft, id: WaitId, trigger: TriggerId) -> Result<(), Refusal> {
     let Some(wait) = draft.records.waits.iter().find(|wait| wait.id == id && wait.is_active()) else {
         return Err(Refusal::new("not_active", format!("{id} is not an active wait")));
@@ -115,15 +115,15 @@ fn note(draft: &mut Draft, trigger: &Trigger, cause: &str) {
     draft.event(EventKind::TriggerTransition, None, data);
 }
 
-/// Counts the delivery that a message came from, when a step takes the message up.
+/// Counts the delivery that caused a message in the trigger, when a step takes the message up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
-    // A message made from hints is not counted, because each hint was counted.
+    // The hints from which a message was made were counted already, each in its trigger.
     if message.hint.is_none() && !message.was_claimed() {
         count(draft, message.trigger_id, 1, message.created_at);
     }
 }
 
-/// Counts the deliveries that a hint came from, when the hint leaves the inbox.
+/// Counts the merged deliveries of a hint in its trigger, when the hint leaves the inbox.
 pub fn count_hint(draft: &mut Draft, hint: &WakeHint) {
     count(draft, hint.trigger_id, u64::from(hint.count), hint.created_at);
 }

@@ -1,4 +1,4 @@
-//! Life of a run: it is claimed, then settled, or found interrupted.
+//! Life of a run: it is claimed, and later settled, stopped, or found interrupted.
 
 use serde_json::json;
 
@@ -35,7 +35,7 @@ use super::start::{approach, go_round, pass_through_running};
 use super::trace::{Cost, RunEnd, Settled, archive, count, record_output, verdict};
 use super::wait::take_up;
 
-/// Cause of the end of a run that ended by itself before a stop had to kill it.
+/// Cause in the event of a stopped run that ended before its processes had to be killed.
 const IN_TIME: &str = "ended within the grace";
 
 /// Claimed turn that is to run now.
@@ -193,7 +193,7 @@ fn decided_before<'e>(run: &CurrentRun, seen: Option<&'e TurnEnd>) -> Option<Run
         let cost = if run.forced { Cost::Interruption } else { Cost::Attempt };
         return Some(RunEnd::new(Terminal::Failed, Some(reason.clone()), cost, seen));
     }
-    // By yielding, the turn has declared that it is not done.
+    // A turn that yields has declared that its work is not done.
     run.yielded_at?;
     Some(RunEnd::new(Terminal::Suspended, Some(why_suspended(run).to_owned()), Cost::Attempt, seen))
 }
@@ -219,7 +219,7 @@ pub fn interrupt(draft: &mut Draft, why: &str) -> Result<(), Refusal> {
     conclude(draft, &run, ended).map(drop)
 }
 
-/// Completes a stop after the run's processes have ended; `killed` if they did not end in time.
+/// Settles a stopped run after its processes have ended. `killed`: they did not end in the grace.
 pub fn finish_stop(draft: &mut Draft, killed: bool, end: Option<&TurnEnd>) -> Result<Settled, Refusal> {
     let Some(run) = draft.records.state.current_run.clone() else {
         return Err(Refusal::new("no_run", "there is no run to stop"));

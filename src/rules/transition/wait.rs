@@ -151,7 +151,7 @@ fn check(draft: &Draft, wait: &Wait, ended_task: Option<&Task>) -> Result<(), Re
     Err(Refusal::usage("invalid_wait", misplaced))
 }
 
-/// Refuses a trigger whose deliveries can't end the wait.
+/// Refuses a trigger that belongs to another wait, or whose deliveries can't end this wait.
 fn check_trigger(wait: &Wait, trigger: &Trigger) -> Result<(), Refusal> {
     may_have_trigger(wait)?;
     match trigger.scope.wait_id() {
@@ -181,7 +181,7 @@ pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
 }
 
-/// Stores the id of a task's result message in every wait for that task.
+/// Stores the id of a task's result message in every unbound wait for that task.
 pub fn note_result(draft: &mut Draft, task: TaskId, message: MessageId) {
     let is_meant = |wait: &Wait| wait.is_waiting() && wait.task_id() == Some(task);
     draft.change_each(is_meant, |wait| wait.result_id = Some(message));
@@ -261,8 +261,8 @@ fn end_all(draft: &mut Draft, waits: &[Wait], cause: &str) {
     }
 }
 
-/// Records that the message that asked the agent to check has left the inbox, and computes the time
-/// of the next such message.
+/// Records that the message that asked the agent to check its wait has been settled, and computes
+/// the time of the next such message.
 pub fn recheck_over(draft: &mut Draft, message: MessageId) {
     let now = draft.now();
     let is_meant = |wait: &Wait| wait.recheck_id == Some(message);
@@ -291,7 +291,7 @@ pub fn heal(draft: &mut Draft) {
     }
 }
 
-/// Returns the message about a task that has ended, after a wait for its lost result was ended.
+/// Returns the message that the wait's task has ended, because no result of it is pending.
 fn healed(draft: &mut Draft, wait: &Wait) -> Message {
     let task = wait.resource.as_deref().unwrap_or_default();
     let text = format!("{task} has ended, and its result was taken up before: {}", wait.reason);
@@ -316,7 +316,7 @@ pub fn end_wait(draft: &mut Draft, id: WaitId, status: WaitStatus, cause: &str) 
     draft.event(EventKind::WaitTransition, None, data);
     wait_ended(draft, &wait);
     if let Some(item) = wait.work_item_id {
-        // A work item that has ended is not changed.
+        // The work item may have ended already; then there is nothing to revise.
         let _ = revise(draft, item, "wait_ended", json!({}), |_| {});
     }
     draft.end(&wait);

@@ -23,7 +23,7 @@ pub struct WorkChange {
     pub plan: Option<String>,
 }
 
-/// Adds an item. A span counts from the time of the draft.
+/// Adds a work item. `recheck_after` counts from the time of the draft (transaction).
 pub fn add(draft: &mut Draft, new: WorkRequest) -> Result<WorkItem, Refusal> {
     check_objective(&new.objective)?;
     check_limit(draft)?;
@@ -48,7 +48,7 @@ pub fn add(draft: &mut Draft, new: WorkRequest) -> Result<WorkItem, Refusal> {
     Ok(item)
 }
 
-/// Refuses an item beyond the maximum number, because every step reads all open items.
+/// Refuses a further work item above the maximum number, because each step reads all open items.
 fn check_limit(draft: &Draft) -> Result<(), Refusal> {
     let (open, most) = (draft.records.works.len(), draft.records.policy.limits.max_open_work);
     if (open as u64) < most {
