@@ -1,5 +1,5 @@
-//! One file or directory per command family. A command builds a request from its arguments, passes
-//! the request to the engine, and shows the result. No family imports another.
+//! One file or directory per command family, which builds a request from the arguments, passes the
+//! request to the engine, and shows the result; no family imports another.
 
 mod args;
 mod completing;

@@ -1,4 +1,4 @@
-//! Command `work`: work items. `wait` and `timer` have files of their own.
+//! Command `work`: work items; the commands `wait` and `timer` have files of their own.
 
 mod timer;
 mod waits;

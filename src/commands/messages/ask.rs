@@ -19,7 +19,7 @@ use crate::store::{RecordWatch, Store};
 
 use super::awaiting::{WaitLimit, is_reported, note_queued, print_result, refuse_closed, time_left, wait};
 
-/// Poll interval for output of a turn that another process runs, because output raises no event.
+/// Poll interval for output of a turn that another process runs; `ask` does not watch output files.
 const OUTPUT_POLL: Duration = Duration::from_millis(500);
 
 /// Minimum wait for a due time, because a step exactly at its due time may find nothing to do.

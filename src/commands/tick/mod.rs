@@ -60,7 +60,7 @@ pub fn tick(session: &Session, args: cli::TickArgs) -> Result<Status> {
 fn by_line(session: &Session, mut store: Store, args: &cli::TickArgs) -> Result<Status> {
     for line in jobs::lines()? {
         let name = line?.parse().map_err(|error| Error::in_word("AGENT", error))?;
-        // The wait for a name on stdin may have been long, so the store is reopened.
+        // The wait for a name may have been long, so the store is reopened with current settings.
         store = store.with_new_caches()?;
         let mut round = Round { store: &store, args, exchange: None, has_moved: false };
         let status = round.each(session, AgentsToStep { names: vec![name], urgencies: None })?;

@@ -1,6 +1,6 @@
-//! Option `tick --push`: several machines tick one repository. Before a step with something to do,
-//! this clone takes the agent by a push. git accepts the push of only one clone. The clone then
-//! runs the step, and pushes the result.
+//! Option `tick --push`: several machines tick one repository; before a step with something to do,
+//! this clone takes the agent by a push, which git accepts from only one clone, then runs the step
+//! and pushes the result.
 //!
 //! No local record changes before the push is accepted, so a refused push leaves nothing to undo.
 

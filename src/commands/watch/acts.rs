@@ -1,4 +1,4 @@
-//! Keys of `watch` that act on agents. Each key runs the command of the same name in a new process.
+//! Keys of `watch` that act on agents, each by the command of the same name in a new process.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
