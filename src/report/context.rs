@@ -1,4 +1,4 @@
-//! Context document of a turn (contract, turns). `prompt` renders it as text.
+//! Context document of a turn (contract, turns), which `prompt` renders as text.
 
 use std::borrow::Cow;
 
