@@ -10,7 +10,7 @@ pub struct Bound {
     pub kind: &'static str,
     /// Name of the measured part, such as "the body".
     pub what: &'static str,
-    /// Name of the limit, as the error names it.
+    /// Name of the limit in the error, such as `limits.max_message`.
     pub name: &'static str,
     pub most: Size,
     pub hint: &'static str,

@@ -63,6 +63,6 @@ pub enum SchedulerTick {
     Expiry,
     /// `recheck_at` of a wait has been reached.
     Recheck,
-    /// Other reason: runnable work, a recheck of blocked work, unread input, or a repaired wait.
+    /// Other reason: runnable work, a recheck of blocked work, set-aside input, or a repaired wait.
     Other,
 }

@@ -53,13 +53,13 @@ names! {
     "boundary" Boundary {
         /// Control command on the agent: `stop`, `fail`, `recover`, a `start` after the first.
         Control = "control",
-        /// Creation of the agent, or its first start.
+        /// Creation of the agent, its first start, or the timeout of that start.
         Bootstrap = "bootstrap",
         /// The agent stops itself, or a `stop` command ends its run.
         Shutdown = "shutdown",
         /// The agent comes to rest.
         LifecycleSleep = "lifecycle_sleep",
-        /// Admission, claim or settlement of a message.
+        /// Admission, claim, deferral or settlement of a message, or the failure of a recovery.
         MessageAdmission = "message_admission",
     }
 }

@@ -11,7 +11,7 @@ use super::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Moved {
-    /// Destination as its operator named it: a host, a URL. For a removed agent: the file with its
+    /// Destination as the operator named it: a host, a URL. For a removed agent: the file with its
     /// export, or empty. For a renamed agent: its new name.
     pub to: String,
     pub at: Time,

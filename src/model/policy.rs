@@ -213,7 +213,8 @@ pub struct Timeouts {
 const HOOK: Limit = Limit::secs(30);
 
 impl Timeouts {
-    /// Returns a hook's timeout: the shorter of `hook` and `of_state` (limit of the agent's state).
+    /// Returns the timeout of a hook: the shorter of `hook` and `of_state`, which is the timeout of
+    /// the agent's state that lasts until the hook has ended; without both, [`HOOK`].
     pub fn of_hook(&self, of_state: Option<Limit>) -> Limit {
         match (self.hook, of_state) {
             (None, None) => HOOK,

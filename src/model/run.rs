@@ -73,7 +73,7 @@ tagged! {
         NotStarted {
             error: String,
         },
-        /// The tick died, and no other process saw the end.
+        /// No process saw the end, because the tick or the supervisor died.
         Unknown {},
     }
 }

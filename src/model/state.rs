@@ -57,7 +57,7 @@ pub struct CurrentRun {
     pub preemption: Option<Preemption>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sections: Vec<Section>,
-    /// Time at which the turn asked to be suspended. However the turn ends, the run is suspended.
+    /// Time at which the turn asked to be suspended. Only a stop or `fail` prevents the suspension.
     pub yielded_at: Option<Time>,
     /// Duration of the suspension, if the turn named one.
     pub resume_after: Option<Span>,
@@ -104,7 +104,7 @@ pub struct Stopping {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Retry {
-    /// Message that failed; absent if a start or a recovery failed.
+    /// Message whose attempt failed; absent if the agent's first start failed.
     pub message_id: Option<MessageId>,
     /// Number of the next attempt, unchanged after an interruption; absent for a dead letter.
     pub attempt: Option<u32>,
@@ -123,7 +123,7 @@ pub struct HeldRun {
     #[serde_with(skip_apply)]
     #[new(default)]
     pub missing: String,
-    /// Set if a claim lacked the resource: every step then checks for the resource again.
+    /// Resource that the run lacks or has released to another agent; every step checks for it.
     pub resource: Option<Resource>,
     /// Time at which the run may resume by itself, if known; with a `resource`, the time of the
     /// next check.
@@ -324,7 +324,7 @@ pub struct State {
     pub last_turn: Option<LastTurn>,
     pub last_closure: Option<Closure>,
     pub last_continuation: Option<Continuation>,
-    /// Fault in dormouse itself since the last turn that completed.
+    /// Error of a turn command that could not be started, since the last turn that completed.
     pub runtime_error: Option<String>,
     pub set_aside: SetAside,
     /// Keys of the warnings that still hold and have been logged as events.

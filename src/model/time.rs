@@ -90,7 +90,7 @@ impl Time {
 
     /// Parses a time as people write it: as [`Time::parse`] does, or `now`, `in 2h`, `2h ago`,
     /// `17:30`, `tomorrow`, `tomorrow 9:00`, `friday 17:30`. A day without a time of day means its
-    /// start. A time of day or weekday alone means the nearest in `direction` from `now`.
+    /// start. A weekday, or a time of day alone, means the nearest in `direction` from `now`.
     pub fn said(text: &str, now: Time, direction: Direction) -> Result<Time, Malformed> {
         if let Some(found) = on_calendar(text) {
             return found;
@@ -129,7 +129,7 @@ impl Time {
                 Err(_) => return unknown(),
             },
         };
-        // A weekday alone occurs once in 7 days, and a time of day alone occurs every day.
+        // A weekday occurs once in 7 days, and a time of day without a day occurs every day.
         let days = if day.is_some() { 7 } else { 1 };
         let found = at_local(near, time)?;
         match direction {

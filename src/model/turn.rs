@@ -18,7 +18,7 @@ pub struct Outcome {
     /// Actions that the settlement applies in this order: all of them, or none.
     pub actions: Vec<Action>,
     pub usage: Option<Usage>,
-    /// Allowed with exit status 75 only.
+    /// Deferral of the turn's message; allowed with exit status 75 only.
     pub deferred: Option<Deferral>,
 }
 
