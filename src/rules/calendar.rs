@@ -214,9 +214,10 @@ impl Calendar {
 
     /// Returns the first fire in a time zone after `after`.
     ///
-    /// An expression that follows clocks fires whenever clocks show a matching time. A fixed time
-    /// that clocks skip fires right after the change; a fixed time that clocks show twice fires the
-    /// first time. `None` if no fire follows within 40 years, or before the maximum of [`Time`].
+    /// An expression that follows clocks fires whenever clocks show a matching time. So does every
+    /// other one at a change of three hours or more. At a smaller change, a fixed time that clocks
+    /// skip fires right after it, and one that clocks show twice fires the first time. `None` if
+    /// no fire follows within 40 years, or before the maximum of [`Time`].
     pub fn next_after(&self, zone: &Zone, after: Time) -> Option<Time> {
         let later = |seconds: i64| Some(Time::from_millis(seconds * 1000)).filter(|at| *at > after);
         let mut since = after.as_millis().div_euclid(1000);

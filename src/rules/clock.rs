@@ -139,7 +139,7 @@ pub const LEASE_MARGIN: Span = Span::from_secs(60);
 /// Duration of the lease of a turn or task without a timeout, for machines that can't see it run.
 pub const LEASE_WITHOUT_TIMEOUT: Span = DAY;
 
-/// Returns the end of a task's lease. After it, a supervisor in another state directory is dead.
+/// Returns the end of a task's lease. Then a supervisor in another state directory counts as dead.
 pub fn task_lease_ends(task: &Task) -> Time {
     let begun = task.started_at.unwrap_or(task.created_at);
     begun.after(task.timeout.unwrap_or(LEASE_WITHOUT_TIMEOUT)).after(LEASE_MARGIN)

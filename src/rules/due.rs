@@ -123,7 +123,7 @@ pub fn has_step(records: &Records, now: Time) -> bool {
             || decide(&project(records, now)).moves())
 }
 
-/// Returns the times since which messages, hints, files, due times, a run and work need a step.
+/// Returns the time since which a step is needed, for each kind of pending input and work.
 fn causes(records: &Records, now: Time) -> impl Iterator<Item = Time> {
     let (state, inbox) = (&records.state, &records.inbox);
     let waits = WaitsByItem::of(&records.waits);

@@ -1,4 +1,4 @@
-//! Facts on which a decision depends, derived only from records and a time by one constructor.
+//! Facts on which a decision depends: [`project`] derives them from nothing but records and a time.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, RuntimePosture};
@@ -38,7 +38,7 @@ pub struct Backoff {
     pub cause: RecoveryCause,
 }
 
-/// Run that was suspended, or that lacks a resource.
+/// Held run, which was suspended, deferred, or lacks a resource, with its message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldFact {
     pub run: HeldRun,
@@ -83,7 +83,7 @@ pub struct WorkFact {
     pub task_id: Option<TaskId>,
 }
 
-/// Facts that the rules of a step's decision read.
+/// All facts on which a step's decision depends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Projection {
     pub gate: Gate,

@@ -8,7 +8,7 @@ use crate::model::zone::Zone;
 
 use super::calendar;
 
-/// Maximum number of missed fires that are sent one by one.
+/// Maximum number of due fires of a timer that get a message each.
 pub const CATCH_UP_MAX: u64 = 100;
 
 /// Maximum number of due fires of a cron schedule that are counted.

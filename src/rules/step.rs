@@ -27,13 +27,13 @@ pub struct Tried {
     pub submissions: Submissions,
 }
 
-/// Progress of a step in taking in dropped files.
+/// Progress of a step in admitting files that other programs put into the inbox as messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Submissions {
     #[default]
     NotYet,
     Some,
-    /// The last try changed nothing, so the remaining files can't be taken in.
+    /// The last try admitted no file, so the remaining files can't be admitted.
     NoMore,
 }
 
@@ -104,7 +104,7 @@ pub struct Step {
 /// Next action of a step. After every action except a decision, the step asks again.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Next {
-    /// Admit dropped files as messages.
+    /// Admit files as messages that other programs put into the inbox.
     TakeIn,
     /// Quarantine malformed inbox files.
     Quarantine,
@@ -148,7 +148,7 @@ impl Step {
     }
 }
 
-/// Returns the next action. Before a rest, remaining dropped message files are admitted.
+/// Returns the next action. Before the agent rests, remaining files of other programs are admitted.
 fn decided(draft: &Draft, tried: Tried) -> Next {
     let decision = decide(&project(&draft.records, draft.now()));
     if !decision.moves() && draft.records.inbox.submissions > 0 && tried.submissions != Submissions::NoMore {

@@ -33,7 +33,7 @@ pub enum WakeSource<'a> {
     Timer,
     /// Any message or hint that names the wait.
     Wait(WaitId),
-    /// Message that asks the agent to check. Such a message does not end the wait.
+    /// Message that asks the agent to check the wait. Such a message does not end the wait.
     Recheck,
     /// Message that reports that the wait has expired.
     Expiry,

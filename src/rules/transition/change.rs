@@ -71,7 +71,7 @@ impl Draft {
         Some(records.remove(at))
     }
 
-    /// Moves a record that [`Draft::take`] returned to the archive.
+    /// Archives an ended record that [`Draft::take`] returned.
     pub fn end<R: Listed>(&mut self, record: &R) {
         self.archive(record.clone().ended());
     }

@@ -340,7 +340,7 @@ impl Draft {
         self.deletes.extend(delivered.into_iter().map(Delete::Outgoing));
     }
 
-    /// Stores the decision that the next step would make. It is valid until anything changes.
+    /// Stores the decision that the next step would make, until anything changes or is due.
     pub fn rest(&mut self, report: DecisionReport) {
         self.touched = true;
         self.resting = Some(report);

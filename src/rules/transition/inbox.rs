@@ -102,7 +102,7 @@ pub fn emit_tick(draft: &mut Draft, tick: &Tick) {
     admit(draft, message);
 }
 
-/// Puts a message from the archive back into the queue, with the attempts counted from 1 again.
+/// Puts an aborted or dropped message back into the queue. Its attempts count from 1 again.
 pub fn requeue(draft: &mut Draft, archived: Message) -> Result<(), Refusal> {
     let settlement = settlement_of(&archived)?;
     match settlement.status {

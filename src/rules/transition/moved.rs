@@ -38,8 +38,8 @@ pub fn mark(draft: &mut Draft, by: Leave, to: String) {
     draft.records.state.moved = Some(Moved { to, at, by });
 }
 
-/// Removes the `moved` mark from an agent that was imported into this store, or that has its new
-/// name, `renamed`: the former and the new name.
+/// Removes the mark `moved` of an agent that was imported into this store, or renamed. `renamed`:
+/// its former and its new name, of which the new one is stored in the state.
 pub fn arrive(draft: &mut Draft, renamed: Option<(&AgentName, &AgentName)>) {
     if let Some(Moved { to, at, by }) = draft.records.state.moved.take() {
         let former = renamed.map(|(former, name)| {

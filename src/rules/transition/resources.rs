@@ -101,8 +101,7 @@ pub fn lack(
     Ok(())
 }
 
-/// Returns the held run unchanged; after `recovery.max_deferrals` deferrals, as held for the
-/// operator.
+/// Returns the held run; after `recovery.max_deferrals` deferrals, as held for the operator.
 fn bounded(draft: &mut Draft, held: HeldRun, is_counted: bool) -> HeldRun {
     let times = held.setbacks.deferrals;
     if !is_counted || times < draft.records.policy.recovery.max_deferrals {

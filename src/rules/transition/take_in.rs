@@ -50,8 +50,7 @@ pub fn take_in(draft: &mut Draft) -> Result<(), Refusal> {
         Status::AwakeIdle | Status::AwakeRunning | Status::AwaitingTask | Status::Asleep => {}
     }
     for (message, why) in std::mem::take(&mut draft.records.inbox.stale) {
-        // An interjection that is dropped now must not end a backoff, so it no longer counts as the
-        // last one.
+        // A dropped interjection ends no backoff, so it no longer counts as the last one.
         draft.records.inbox.last_interject.take_if(|last| *last == message.id);
         match why {
             Staleness::Settled => drop_settled(draft, &message),

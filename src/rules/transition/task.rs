@@ -181,8 +181,8 @@ pub fn run(draft: &mut Draft, id: TaskId, supervisor: RunClaimant) -> Result<Opt
     go_to(draft, id, TaskStatus::Running).map(Some)
 }
 
-/// Makes this machine the place of all open tasks, after the agent was moved here before any of
-/// them was started.
+/// Assigns all open tasks to this machine. None of them had been started when their agent was moved
+/// here from another machine.
 pub fn adopt(draft: &mut Draft, claimant: &RunClaimant) {
     let adopt = |task: &mut Task| {
         (task.host, task.boot_id) = (claimant.host.clone(), claimant.boot_id.clone());

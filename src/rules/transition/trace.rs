@@ -31,7 +31,7 @@ pub struct Settled {
 /// Attempts that a message loses by a run that did not complete (contract, execution §7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// Uses up one attempt of the message, because the turn ended by itself.
+    /// Uses up one attempt of the message: the turn failed or timed out, or `fail` ended it.
     Attempt,
     /// Uses up no attempt, because something outside of the turn ended the run. Consecutive
     /// interruptions are counted separately.

@@ -115,7 +115,7 @@ fn note(draft: &mut Draft, trigger: &Trigger, cause: &str) {
     draft.event(EventKind::TriggerTransition, None, data);
 }
 
-/// Counts the delivery that caused a message in the trigger, when a step takes the message up.
+/// Counts, in its trigger, the delivery that caused a message, when a step takes the message up.
 pub fn count_message(draft: &mut Draft, message: &Message) {
     // The hints from which a message was made were counted already, each in its trigger.
     if message.hint.is_none() && !message.was_claimed() {

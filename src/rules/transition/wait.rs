@@ -175,7 +175,7 @@ fn check_task(wait: &Wait, id: TaskId, notify: Option<bool>) -> Result<(), Refus
     }
 }
 
-/// Cancels an active wait.
+/// Cancels an active wait at the operator's request. Refused if the wait is not active.
 pub fn cancel(draft: &mut Draft, id: WaitId) -> Result<Wait, Refusal> {
     end_wait(draft, id, WaitStatus::Cancelled, "cancelled by the operator")
         .ok_or_else(|| Refusal::new("not_active", format!("{id} is not an active wait")))
@@ -245,7 +245,7 @@ pub fn lose_answer(draft: &mut Draft, id: WaitId, message: MessageId, why: &str)
     draft.raise(Subject::AnswerLost, about, why);
 }
 
-/// Ends every active wait on a work item.
+/// Ends every active wait on a work item: as resolved if bound to a message, else as cancelled.
 pub fn end_on_item(draft: &mut Draft, item: WorkId, cause: &str) {
     let on_item = draft.records.waits.iter().filter(|wait| wait.work_item_id == Some(item));
     let ended: Vec<Wait> = on_item.cloned().collect();
