@@ -131,7 +131,7 @@ pub struct WaitRequest {
     pub reason: String,
     /// Answers that an operator wait offers.
     pub options: Vec<String>,
-    /// Resource that the wait names. Absent in a wait for a task: the task of the preceding
+    /// Resource that the wait names. Absent in a wait for a task: the task of the preceding action
     /// `task.start`.
     pub resource: Option<String>,
     pub work_item_id: Option<WorkId>,

@@ -36,9 +36,9 @@ names! {
 pub struct Closure {
     pub outcome: ClosureOutcome,
     pub waiting_reason: Option<WaitingReason>,
-    /// Wait that the closure names, if any.
+    /// Wait that decided the closure, if a wait did.
     pub wait_id: Option<WaitId>,
-    /// Work item that the closure names, if any.
+    /// Waiting work item that decided the closure, if one did.
     pub work_item_id: Option<WorkId>,
     pub runtime_posture: RuntimePosture,
     /// Facts from which the closure was derived, in a fixed order.

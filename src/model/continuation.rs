@@ -41,7 +41,7 @@ names! {
 pub struct Continuation {
     pub trigger_kind: TriggerKind,
     pub class: ContinuationClass,
-    /// True if the turn command runs.
+    /// True if a turn runs for the message.
     pub model_reentry: bool,
     pub prior_closure_outcome: ClosureOutcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use super::message::{Message, MessageStatus};
 use super::record::{Extra, record};
 use super::time::Time;
 
-/// Key of one agent, with the message that was admitted under it.
+/// `dedupe_key` of a message, and the message that the agent admitted under this key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DedupeEntry {

@@ -326,7 +326,7 @@ pub struct Limits {
     /// Maximum length of a chain of turns that each cause the next without a pause.
     #[default = 20]
     pub max_hops: u32,
-    /// Time after which a consequence of a turn, such as a timer, starts a new chain.
+    /// Time after which a consequence of a turn, such as a timer, starts a new chain of turns.
     #[default(Span::from_secs(60))]
     pub chain_pause: Span,
     /// Time for which a message prevents a second message with its `dedupe_key`.

@@ -25,12 +25,12 @@ impl Keep {
         self.0.is_some_and(|span| over_at.after(span) <= now)
     }
 
-    /// Returns the longer of two retention periods.
+    /// Returns the longer of two retention periods; unlimited if one of them is.
     pub fn longer(self, other: Keep) -> Keep {
         Keep(self.0.zip(other.0).map(|(one, other)| one.max(other)))
     }
 
-    /// Returns the shorter of two retention periods.
+    /// Returns the shorter of two retention periods; unlimited only if both are.
     pub fn shorter(self, other: Keep) -> Keep {
         Keep(self.0.into_iter().chain(other.0).min())
     }
