@@ -38,7 +38,7 @@ pub fn next_wake(records: &Records) -> Option<Time> {
     }
     let waits = records.waits.iter().filter(|wait| wait.is_waiting());
     let held = state.held.as_ref().and_then(|held| held.not_before);
-    // The timeout of a child's task is noticed only by a step of the parent.
+    // Only a step of the parent notices the timeout of a task that it has delegated to a child.
     let children = records.tasks.iter().filter(|task| task.child().is_some());
     let overdue = children.filter_map(|task| task.timeout.map(|limit| task.created_at.after(limit)));
     waits

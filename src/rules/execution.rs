@@ -1,5 +1,5 @@
-//! State machine of an execution: twelve states and 23 edges, the statuses that each state allows,
-//! and the timeouts.
+//! State machine of the execution of turns: twelve states and 23 edges, the statuses that each
+//! state allows, and the timeouts.
 
 use crate::model::agent::Status;
 use crate::model::closure::{Closure, WaitingReason};

@@ -101,7 +101,7 @@ pub fn posture(records: &Records) -> PostureReport {
 }
 
 /// Returns the next hint: the pending hint, else the first hint in the inbox, merged with all other
-/// hints of its scope.
+/// hints about the same wait, trigger and resource.
 pub fn waking_hint(records: &Records) -> Option<WakeHint> {
     let hints = &records.inbox.hints;
     let mut next = records.state.pending_wake_hint.as_ref().or(hints.first())?.clone();

@@ -44,8 +44,8 @@ pub fn is_being_ended(run: &CurrentRun) -> bool {
     run.condemned.is_some() || run.stopping.is_some()
 }
 
-/// True if a run will soon leave its slot and its workspace, because it was asked to yield, has
-/// yielded, or is being ended.
+/// True if a run will soon release its slot (one of `scheduler.max_running`) and its workspace,
+/// because it was asked to yield, has yielded, or is being ended.
 pub fn ends_soon(run: &CurrentRun) -> bool {
     run.preemption.is_some() || run.yielded_at.is_some() || is_being_ended(run)
 }

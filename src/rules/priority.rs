@@ -76,8 +76,8 @@ pub fn to_make_way<'a>(
     least_urgent(turns.iter().filter(|turn| turn.agent != *agent && !turn.leaves).filter(is_less_urgent))
 }
 
-/// Returns the turn that yields first on a machine that is low on a resource. `None` while another
-/// turn is about to end, because its end may free enough.
+/// Returns the turn that yields first on a machine that is low on memory or disk. `None` while
+/// another turn is about to end, because its end may free enough.
 pub fn first_to_go(turns: &[Occupying]) -> Option<&Occupying> {
     if turns.iter().any(|turn| turn.leaves) { None } else { least_urgent(turns.iter()) }
 }

@@ -82,7 +82,7 @@ fn said(verify: &Verify, request: &SignedRequest<'_>) -> Option<Vec<u8>> {
     }
 }
 
-/// Parts of a signed request that its scheme defines.
+/// Signed text, time and signatures of a request, by the scheme of the trigger.
 #[derive(Default)]
 struct Signed {
     /// Signed text that precedes the body.

@@ -97,7 +97,7 @@ const TEXT: usize = 400;
 pub fn questions(records: &Records, now: Time) -> Vec<Attention> {
     let question = |about, text: &str| {
         let shown = match text.char_indices().nth(TEXT) {
-            // Long questions that begin alike are not taken for repetitions of each other.
+            // The hash distinguishes long questions whose first characters are equal.
             Some((end, _)) => format!("{}… (sha256 {:.8})", &text[..end], sha256(text.as_bytes())),
             None => text.to_owned(),
         };

@@ -59,9 +59,9 @@ pub enum BusyAction {
     Leave(Box<Decision>),
 }
 
-/// Returns the action for an agent whose lease another process holds, or which another clone steps.
-/// `away` is the place of the run, if it is on another machine or in another state directory. The
-/// decision comes from one of the first two rungs.
+/// Returns the action for an agent whose lease another process holds. `is_elsewhere`: its run is in
+/// another place (`away`: machine or state directory), or another clone steps it. The decision
+/// comes from one of the first two rungs of the ladder.
 pub fn when_busy(state: &State, is_elsewhere: bool, away: Option<Away>, now: Time) -> BusyAction {
     let run = state.current_run.as_ref();
     if let Some(run) = run.filter(|run| is_elsewhere && lease_ends(run, now).is_some()) {

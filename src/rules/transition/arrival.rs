@@ -69,7 +69,7 @@ pub fn admitted(draft: &mut Draft, message: &Message) {
 }
 
 /// Puts a message into the inbox, where the same step may take it up. A message that has expired
-/// before its timer fired is dropped by the step that takes it up.
+/// while a timer contained it is not taken up; a later step drops it.
 pub fn admit(draft: &mut Draft, message: Message) {
     draft.note_dedupe(&message, MessageStatus::Queued);
     if staleness(&message, None, draft.now()).is_none() {

@@ -89,8 +89,8 @@ fn park(draft: &mut Draft, message: Message, failed: &Attempt, reason: &str) {
     settle_message(draft, message, settlement);
 }
 
-/// Ends a run that was ended by something outside of its turn. The attempt of the message does not
-/// count; after `recovery.max_interruptions` in a row the message is held for the operator.
+/// Concludes a run that something outside of its turn has ended. The attempt of the message does
+/// not count; after `recovery.max_interruptions` in a row the message is held for the operator.
 pub(super) fn interrupted(draft: &mut Draft, run: &CurrentRun, reason: &str) -> Result<(), Refusal> {
     let policy = &draft.records.policy.recovery;
     let setbacks = run.setbacks.interrupted();

@@ -10,9 +10,9 @@ use crate::rules::preemption::is_being_ended;
 
 use super::draft::Draft;
 
-/// Moves a claimed turn from `waiting` or `waiting_resources` to a state with an edge to
-/// `scheduled` or `resumed`, if a hook for that is installed. The direct edge to `running` would
-/// skip the hook. `pending` is the state whose hook an earlier claim of the run did not run.
+/// Moves a claimed turn from `waiting` or `waiting_resources` to a state that `scheduled` or
+/// `resumed` can follow, if a hook for that state is installed. The direct way to `running` would
+/// skip the hook. `pending`: state whose hook an earlier claim of the run did not run.
 pub(super) fn go_round(draft: &mut Draft, pending: Option<ExecutionState>) -> Result<(), Refusal> {
     use ExecutionState::{Completed, Resumed, Runnable, Running, Scheduled, Suspended};
     let from = draft.records.state.execution.state;
