@@ -6,8 +6,9 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use crate::error::{Error, IoContext, Result};
 
@@ -59,10 +60,16 @@ impl CapPath {
         if length > most {
             return Err(self.too_large(length, most));
         }
-        // With a spare byte, a read that finds the end of the file does not enlarge the buffer.
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
-        // One byte more than allowed shows that the file has grown beyond the limit meanwhile.
-        file.take(most.saturating_add(1)).read_to_end(&mut bytes).context("read", &self.path)?;
+        // A read that leaves the spare byte free has found the end of the file.
+        let expected = usize::try_from(length).unwrap_or_default();
+        let mut bytes = Vec::with_capacity(expected + 1);
+        let read = || rustix::io::read(&file, spare_capacity(&mut bytes));
+        let count = retry_on_intr(read).context("read", &self.path)?;
+        if count != expected {
+            // One byte more than allowed shows that the file has grown beyond the limit meanwhile.
+            let rest = most.saturating_add(1).saturating_sub(count as u64);
+            file.take(rest).read_to_end(&mut bytes).context("read", &self.path)?;
+        }
         if bytes.len() as u64 > most {
             return Err(self.too_large(bytes.len() as u64, most));
         }
