@@ -327,8 +327,7 @@ fn prepare(
 
 fn task_end(session: &Session, run: Result<TurnResult>) -> TaskEnd {
     let ended = run.unwrap_or_else(|error| TurnResult::not_started(error.to_string(), None, Duration::ZERO));
-    let faults = [&ended.stdout.fault, &ended.stderr.fault].into_iter().flatten();
-    faults.for_each(|fault| session.out.note(&format!("a part of the output is lost: {fault}")));
+    ended.faults().for_each(|fault| session.out.note(&format!("a part of the output is lost: {fault}")));
     TaskEnd {
         exit: ended.exit,
         timed_out: ended.timed_out,

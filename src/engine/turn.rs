@@ -243,8 +243,7 @@ fn end_of(session: &Session, ended: TurnResult, read: Result<Mended, String>) ->
         Ok((outcome, notes)) => (Ok(outcome), notes),
         Err(why) => (Err(why), Vec::new()),
     };
-    let faults = [ended.stdout.fault, ended.stderr.fault].into_iter().flatten();
-    notes.extend(faults.map(|fault| format!("a part of the output is lost: {fault}")));
+    notes.extend(ended.faults().map(|fault| format!("a part of the output is lost: {fault}")));
     TurnEnd {
         exit: ended.exit,
         timed_out: ended.timed_out,

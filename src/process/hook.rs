@@ -69,7 +69,7 @@ pub fn run(hook: &HookSpec, monitor: &mut dyn Monitor) -> Result<(TurnResult, St
         // A log whose middle was cut out exceeds the limit by the line about the omitted bytes.
         output.extend(path.read(MAX_OUTPUT * 2)?.unwrap_or_default());
     }
-    for fault in [&ended.stdout.fault, &ended.stderr.fault].into_iter().flatten() {
+    for fault in ended.faults() {
         output.extend_from_slice(format!("\n[dormouse: {fault}]\n").as_bytes());
     }
     if let Some(log) = hook.log.as_ref().filter(|_| !output.is_empty()) {

@@ -115,6 +115,11 @@ pub struct TurnResult {
 }
 
 impl TurnResult {
+    /// Errors because of which a part of the output is not in its log.
+    pub fn faults(&self) -> impl Iterator<Item = &String> {
+        [&self.stdout.fault, &self.stderr.fault].into_iter().flatten()
+    }
+
     /// Returns the result of a turn whose command did not start.
     pub fn not_started(error: String, cancelled_by: Option<i32>, duration: Duration) -> TurnResult {
         TurnResult {
