@@ -90,13 +90,7 @@ impl Disk {
 
     /// Makes a new file at `temporary` like `stage`, but leaves the sync to the caller.
     pub fn stage_unsynced(self, temporary: &CapPath, bytes: &[u8]) -> Result<File> {
-        let mut created = temporary.create_for(self.access);
-        if created.as_ref().is_err_and(Error::is_not_found) {
-            // A git clone has no tmp/, so the directory is made before the second try.
-            temporary.parent().make_dirs()?;
-            created = temporary.create_for(self.access);
-        }
-        let mut file = created?;
+        let mut file = in_new_parent(temporary, || temporary.create_for(self.access))?;
         or_remove(temporary, file.write_all(bytes).context("write", temporary.path()))?;
         Ok(file)
     }
@@ -121,20 +115,16 @@ impl Disk {
                     Err(error) => Err(error),
                 };
                 match placed {
-                    // A step has replaced the open inbox and then removed it, so the new inbox is
-                    // opened.
-                    Err(error)
-                        if error.is_not_found()
-                            && dirs.as_ref().is_some_and(|(_, to, _)| was_removed(to)) =>
-                    {
-                        dirs = None;
-                    }
-                    // A member of the sharing group stages files in the inbox itself. While a step
-                    // replaces the inbox, they are missing for a moment.
-                    Err(error) if error.is_not_found() && self.access == Access::Group && patience > 0 => {
-                        patience -= 1;
-                        dirs = None;
-                        std::thread::sleep(COMES_BACK / PATIENCE);
+                    Err(error) if error.is_not_found() => {
+                        // A step has replaced and removed the open inbox. Before that, files that
+                        // a sharing group member stages in the inbox are missing for a moment.
+                        let is_replaced = dirs.take().is_some_and(|(_, to, _)| was_removed(&to));
+                        if !is_replaced && (self.access != Access::Group || patience == 0) {
+                            return Err(error);
+                        } else if !is_replaced {
+                            patience -= 1;
+                            std::thread::sleep(COMES_BACK / PATIENCE);
+                        }
                     }
                     placed => break placed?,
                 }
@@ -173,12 +163,17 @@ fn or_into_new_dir(to: &CapPath, rename: impl Fn() -> Result<rustix::io::Result<
 /// Opens a file for reading and writing in place, creating it and its directory if they are
 /// missing. Returns its length in bytes, too.
 pub fn open_or_create(cap: &CapPath) -> Result<(File, u64)> {
-    match cap.create_in_place() {
+    in_new_parent(cap, || cap.create_in_place())
+}
+
+/// Makes a file or directory; before a second try its parent, which is missing after `git clone`.
+pub fn in_new_parent<T>(cap: &CapPath, make: impl Fn() -> Result<T>) -> Result<T> {
+    match make() {
         Err(error) if error.is_not_found() => {
             cap.parent().make_dirs()?;
-            cap.create_in_place()
+            make()
         }
-        opened => opened,
+        made => made,
     }
 }
 

@@ -70,10 +70,7 @@ fn is_ours(file: &File, cap: &CapPath) -> Result<bool> {
 /// removes the directory as stale.
 pub fn make_dir_unlocked(cap: &CapPath, access: Access) -> Result<File> {
     loop {
-        match cap.make_dir_for(access) {
-            Err(error) if error.is_not_found() => cap.parent().make_dirs()?,
-            made => drop(made?),
-        }
+        files::in_new_parent(cap, || cap.make_dir_for(access))?;
         if let Some(dir) = cap.open_dir()?
             && is_ours(&dir, cap)?
         {
