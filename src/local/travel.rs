@@ -86,7 +86,7 @@ pub fn keeps_time(path: &Path) -> bool {
             let name = path.file_name().and_then(OsStr::to_str);
             path.starts_with(layout::INBOX) && !name.is_some_and(layout::is_arrival)
         }
-        // Of these, only checkpoints (saved progress) may be deleted; their time is not exported.
+        // Only checkpoints (saved progress) may be deleted; their time is not exported.
         FileKind::Evidence => !path.to_str().is_some_and(layout::may_delete),
         FileKind::Local | FileKind::Unknown => false,
     }
